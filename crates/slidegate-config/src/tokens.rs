@@ -22,15 +22,6 @@ pub enum Scope {
 pub struct Verbs(u8);
 
 impl Verbs {
-    /// Verbs with their names in the configuration.
-    pub const NAMES: &'static [(&'static str, Verb)] = &[
-        ("check", Verb::Check),
-        ("peek", Verb::Peek),
-        ("charge", Verb::Charge),
-        ("refund", Verb::Refund),
-        ("reset", Verb::Reset),
-        ("block", Verb::Block),
-    ];
     /// All verbs.
     pub const ALL: Self = Self(u8::MAX);
 
@@ -40,8 +31,7 @@ impl Verbs {
     }
 
     fn of(verb: Verb) -> Self {
-        let index = Self::NAMES.iter().position(|(_, other)| *other == verb);
-        Self(index.map_or(0, |index| 1 << index))
+        Self(1 << verb.code())
     }
 }
 
@@ -61,7 +51,7 @@ impl FromIterator<Verb> for Verbs {
 /// Formats the verbs as `check, peek`.
 impl fmt::Display for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = Self::NAMES.iter().filter(|(_, verb)| self.has(*verb)).map(|(name, _)| *name);
+        let names = Verb::ALL.iter().filter(|verb| self.has(**verb)).map(|verb| verb.name());
         f.write_str(&names.collect::<Vec<_>>().join(", "))
     }
 }

@@ -5,6 +5,7 @@ use crate::quota::MAX_WINDOW_MS;
 
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Verb {
     /// Spends the cost if every quota allows it.
     Check,
@@ -23,8 +24,75 @@ pub enum Verb {
 
 impl Verb {
     /// All verbs.
-    pub const ALL: [Self; 6] =
-        [Self::Check, Self::Peek, Self::Charge, Self::Refund, Self::Reset, Self::Block];
+    pub const ALL: &'static [Self] =
+        &[Self::Check, Self::Peek, Self::Charge, Self::Refund, Self::Reset, Self::Block];
+
+    /// Returns the name in paths, commands, config and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Peek => "peek",
+            Self::Charge => "charge",
+            Self::Refund => "refund",
+            Self::Reset => "reset",
+            Self::Block => "block",
+        }
+    }
+
+    /// Returns the number of the verb in the scripts of remote stores: 1 to 7.
+    #[doc(hidden)]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Check => 1,
+            Self::Peek => 2,
+            Self::Refund => 3,
+            Self::Reset => 4,
+            Self::Charge => 5,
+            Self::Block => 6,
+        }
+    }
+
+    /// Returns whether the verb never changes a state.
+    #[inline]
+    pub const fn is_read_only(self) -> bool {
+        match self {
+            Self::Peek => true,
+            Self::Check | Self::Charge | Self::Refund | Self::Reset | Self::Block => false,
+        }
+    }
+
+    /// Returns whether the verb can count its cost.
+    #[inline]
+    pub const fn spends(self) -> bool {
+        match self {
+            Self::Check | Self::Charge => true,
+            Self::Peek | Self::Refund | Self::Reset | Self::Block => false,
+        }
+    }
+
+    /// Returns whether the verb can add a count or a block to a key.
+    #[inline]
+    pub const fn adds_state(self) -> bool {
+        match self {
+            Self::Check | Self::Charge | Self::Block => true,
+            Self::Peek | Self::Refund | Self::Reset => false,
+        }
+    }
+
+    /// Returns whether the decision can be a denial.
+    #[inline]
+    pub const fn can_be_denied(self) -> bool {
+        match self {
+            Self::Check | Self::Peek | Self::Charge => true,
+            Self::Refund | Self::Reset | Self::Block => false,
+        }
+    }
+}
+
+impl core::fmt::Display for Verb {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// A verb, the moment of its execution and its cost.
@@ -87,5 +155,29 @@ impl Action {
     /// Duration of a block.
     pub fn block_ms(&self) -> u64 {
         self.cost.min(MAX_WINDOW_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_listed_with_a_name_and_a_code_of_its_own() {
+        // A new variant must be added here, and then to the list.
+        let next = |verb: &Verb| match verb {
+            Verb::Check => Some(Verb::Peek),
+            Verb::Peek => Some(Verb::Charge),
+            Verb::Charge => Some(Verb::Refund),
+            Verb::Refund => Some(Verb::Reset),
+            Verb::Reset => Some(Verb::Block),
+            Verb::Block => None,
+        };
+        assert_eq!(core::iter::successors(Some(Verb::Check), next).collect::<Vec<_>>(), Verb::ALL);
+        for verb in Verb::ALL {
+            let is_like = |other: &&Verb| other.name() == verb.name() || other.code() == verb.code();
+            assert_eq!(Verb::ALL.iter().filter(is_like).count(), 1, "{verb}");
+            assert!((1..8).contains(&verb.code()), "{verb}");
+        }
     }
 }

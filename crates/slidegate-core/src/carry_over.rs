@@ -94,7 +94,9 @@ pub(crate) fn retain_others(
     let blocked_until_ms = match action.verb() {
         Verb::Block if action.block_ms() == 0 => 0,
         Verb::Block => now_ms + action.block_ms(),
-        _ => blocked_until_ms(states, now_ms),
+        Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset => {
+            blocked_until_ms(states, now_ms)
+        }
     };
     // A copy under the quota of its source replaces the source.
     let is_replaced = |at: usize| {

@@ -97,7 +97,7 @@ fn spent_by(decision: &Decision, action: Action) -> u64 {
     match action.verb() {
         Verb::Charge => action.cost(),
         Verb::Check if decision.is_allowed() => action.cost(),
-        _ => 0,
+        Verb::Check | Verb::Peek | Verb::Refund | Verb::Reset | Verb::Block => 0,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::source::Source;
 /// therefore computed on each access. A caller that reads several numbers calls [`tightest`](Self::tightest) once, or stores
 /// the report with [`with_reports`](Self::with_reports). All other decisions store their reports from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "a denial must be acted upon"]
+#[must_use = "a denial must be acted upon; `let _ =` drops the result of a refund, reset or block"]
 pub struct Decision {
     allowed: bool,
     source: Source,
@@ -270,6 +270,18 @@ impl Decision {
     }
 
     /// Returns the positions of the quotas that denied the request. Empty if a rule denied it.
+    ///
+    /// ```
+    /// use slidegate_core::{Action, Policy, Verb, decide};
+    ///
+    /// let policy = Policy::parse("api", ["1/1s", "100/1h"])?;
+    /// let mut states = Vec::new();
+    /// let _ = decide(&mut states, &policy, Action::new(Verb::Check, 0, 1));
+    /// let denied = decide(&mut states, &policy, Action::new(Verb::Check, 0, 1)).0;
+    /// let names: Vec<&str> = denied.violated().map(|position| policy.quota_name(position)).collect();
+    /// assert_eq!(names, ["1/1s"]);
+    /// # Ok::<(), slidegate_core::QuotaError>(())
+    /// ```
     pub fn violated(&self) -> impl Iterator<Item = usize> + '_ {
         let is_by_quotas = !self.allowed && self.source != Source::Rule;
         let reports = is_by_quotas.then(|| self.quotas().into_iter().enumerate());

@@ -61,7 +61,7 @@ pub use quota::{Algorithm, Anchor, DEFAULT_SLOTS, MAX_LIMIT, MAX_WINDOW_MS, Quot
 pub use report::{QuotaReport, QuotaReports, QuotaReportsIter, Retry};
 pub use sliding_log::{SlidingLog, SlidingLogView};
 pub use sliding_window::{SlidingWindow, SlidingWindowView};
-pub use source::{Reason, Source};
+pub use source::{FallbackReason, Source};
 pub use state::{State, StateView};
 pub use strict_window::{Pair, StrictWindow, StrictWindowView};
 pub use text::parse_window;

@@ -16,6 +16,7 @@ pub const SLOTS_RANGE: core::ops::RangeInclusive<u8> = 4..=64;
 
 /// Algorithm of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Algorithm {
     /// Two counters, the previous one weighted by its overlap with the last window. The default.
     #[default]
@@ -32,8 +33,8 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All algorithms, in the order in which the documentation names them.
-    pub const ALL: [Self; 5] =
-        [Self::SlidingWindow, Self::StrictWindow, Self::SlidingLog, Self::FixedWindow, Self::TokenBucket];
+    pub const ALL: &'static [Self] =
+        &[Self::SlidingWindow, Self::StrictWindow, Self::SlidingLog, Self::FixedWindow, Self::TokenBucket];
 
     /// Returns the name in quota text, config and JSON.
     pub const fn name(self) -> &'static str {
@@ -43,6 +44,27 @@ impl Algorithm {
             Self::SlidingLog => "sliding-log",
             Self::FixedWindow => "fixed-window",
             Self::TokenBucket => "token-bucket",
+        }
+    }
+
+    /// Returns the number of the algorithm in the scripts of remote stores.
+    #[doc(hidden)]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::SlidingWindow => 1,
+            Self::StrictWindow => 2,
+            Self::SlidingLog => 3,
+            Self::FixedWindow => 4,
+            Self::TokenBucket => 5,
+        }
+    }
+
+    /// Returns whether the algorithm never admits more than the limit in any window.
+    #[inline]
+    pub const fn is_exact(self) -> bool {
+        match self {
+            Self::StrictWindow | Self::SlidingLog => true,
+            Self::SlidingWindow | Self::FixedWindow | Self::TokenBucket => false,
         }
     }
 }
@@ -57,8 +79,8 @@ impl core::str::FromStr for Algorithm {
     type Err = QuotaError;
 
     fn from_str(text: &str) -> Result<Self, QuotaError> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
+        Self::ALL.iter().copied().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            let names = Self::ALL.iter().map(|algorithm| algorithm.name()).collect::<Vec<_>>().join(", ");
             QuotaError::new("algorithm", format!("{text:?} is not one of {names}"))
         })
     }
@@ -239,6 +261,19 @@ impl Quota {
     #[inline]
     pub const fn slots(&self) -> u8 {
         self.slots
+    }
+
+    /// Returns the option of the algorithm as a number in the scripts of remote stores.
+    #[doc(hidden)]
+    pub const fn option_code(&self) -> u8 {
+        match self.algorithm {
+            Algorithm::SlidingWindow | Algorithm::FixedWindow => match self.anchor {
+                Anchor::Epoch => 0,
+                Anchor::FirstRequest => 1,
+            },
+            Algorithm::StrictWindow => self.slots,
+            Algorithm::SlidingLog | Algorithm::TokenBucket => 0,
+        }
     }
 
     /// The start of the window of length `window_ms` that contains `now_ms`, for a key without a count.

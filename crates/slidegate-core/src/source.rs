@@ -9,7 +9,7 @@ pub enum Source {
     /// A denial by the store, cached until its retry time.
     Cache,
     /// The policy's fallback, with the reason why the store did not decide.
-    Fallback(Reason),
+    Fallback(FallbackReason),
     /// A list or a switch, evaluated before any count.
     Rule,
 }
@@ -26,7 +26,7 @@ impl Source {
     }
 
     /// Returns the reason of a fallback, and `None` for all other sources.
-    pub const fn reason(self) -> Option<Reason> {
+    pub const fn reason(self) -> Option<FallbackReason> {
         match self {
             Self::Fallback(reason) => Some(reason),
             Self::Store | Self::Cache | Self::Rule => None,
@@ -37,7 +37,7 @@ impl Source {
 /// Reason why a store did not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum FallbackReason {
     /// The store did not respond within the time budget.
     Timeout,
     /// The store is unreachable, or its response was lost.
@@ -50,7 +50,7 @@ pub enum Reason {
     Resting,
 }
 
-impl Reason {
+impl FallbackReason {
     /// Returns the name in JSON and in metrics.
     pub const fn name(self) -> &'static str {
         match self {

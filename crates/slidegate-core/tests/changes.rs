@@ -16,7 +16,7 @@ fn change(key: &mut Key, quotas: &[&str]) {
 
 #[test]
 fn a_lowered_limit_leaves_zero_and_a_raised_limit_leaves_more() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
         assert!(key.check(START, 8).is_allowed());
         change(&mut key, &[&format!("5/1m {algorithm}")]);
@@ -35,7 +35,7 @@ fn a_lowered_limit_leaves_zero_and_a_raised_limit_leaves_more() {
 
 #[test]
 fn a_changed_window_keeps_the_count_without_a_lock_out() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for (before, after, after_ms) in
             [("1h", "1m", MINUTE), ("1m", "1h", 60 * MINUTE), ("60s", "61s", 61_000)]
         {
@@ -104,7 +104,7 @@ fn alternating_versions_each_enforce_their_own_limit() {
 /// Alternates between two windows, which count together. A denial by one must not restart the other.
 #[test]
 fn alternating_windows_lock_no_key_out() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for (one, other) in [("5/2s", "5/3s"), ("5/3s", "5/2s"), ("5/1s", "5/3s")] {
             let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
             let mut key = Key::parse(&[&versions[0]]);
@@ -159,7 +159,7 @@ fn at_most_sixteen_states_of_other_versions_are_retained() {
 /// A clock was far ahead and has stepped back. The units of that time must not remain until the clock reaches it again.
 #[test]
 fn states_from_the_future_are_dropped() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1s {algorithm}")]);
         assert!(key.check(START + 10_000 * MINUTE, 5).is_allowed());
         change(&mut key, &[if algorithm == Algorithm::FixedWindow { "5/1h" } else { "5/1h fixed-window" }]);
@@ -203,7 +203,7 @@ fn alternating_buckets_keep_each_others_debts() {
 /// Covers limits that are raised and lowered again, and alternating tiers. Each version counts the admissions of the others.
 #[test]
 fn no_order_of_versions_admits_more_than_the_largest_limit() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for (one, other, most) in [
             ("10/1m", "10/1h", 10),
             ("10/1h", "10/1m", 10),
@@ -288,7 +288,7 @@ fn quotas_keep_their_counts_when_other_quotas_are_added_or_removed() {
 
 #[test]
 fn time_stands_still_after_a_small_step_back() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
         assert!(key.check(START + 100, 10).is_allowed());
         let denied = key.check(START - 200, 1);
@@ -301,7 +301,7 @@ fn time_stands_still_after_a_small_step_back() {
 
 #[test]
 fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_no_key_out() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for back in [2 * MINUTE + 1, 10 * MINUTE, START - 17, START] {
             let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
             assert!(key.check(START, 10).is_allowed());
@@ -322,7 +322,7 @@ fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_no_key_out() {
 
 #[test]
 fn a_far_step_of_the_clock_with_a_changed_window_does_not_panic() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for (before, after) in [("1s", "1d"), ("1d", "1s")] {
             let mut key = Key::parse(&[&format!("10/{before} {algorithm}")]);
             assert!(key.check(START, 10).is_allowed());
@@ -348,7 +348,7 @@ fn a_peek_or_a_denial_under_other_quotas_drops_no_state() {
         assert_eq!(used, 7, "{others:?}");
     }
     // A peek under a shorter window does not make the count expire faster.
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1h {algorithm}")]);
         assert!(key.check(START, 10).is_allowed());
         change(&mut key, &[&format!("10/1s {algorithm}")]);

@@ -20,7 +20,7 @@ fn a_charge_counts_in_full_and_a_peek_is_allowed_within_the_limit() {
     for (limit, cost, peeks) in
         [(1000, 300, 4), (1000, 2500, 1), (10_000, 7, 1429), (2, 1, 3), (1000, 1000, 2)]
     {
-        for algorithm in Algorithm::ALL {
+        for &algorithm in Algorithm::ALL {
             let mut key = key(limit, algorithm);
             let mut allowed = 0;
             while key.peek(START, 0).is_allowed() {
@@ -42,7 +42,7 @@ fn a_charge_counts_in_full_and_a_peek_is_allowed_within_the_limit() {
 
 #[test]
 fn the_largest_charges_are_bounded_by_the_largest_count() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = key(1 << 48, algorithm);
         for step in 0..2000 {
             let charged = key.act(Verb::Charge, START + step, u64::MAX);
@@ -76,7 +76,7 @@ fn a_log_of_charges_is_small_and_its_units_expire() {
 
 #[test]
 fn a_large_charge_expires_while_small_charges_continue() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = key(10, algorithm);
         let _ = key.act(Verb::Charge, START, 15);
         let mut used = 0;
@@ -98,7 +98,7 @@ fn a_charge_spends_from_every_quota() {
 
 #[test]
 fn a_limit_of_zero_denies_every_cost_without_a_retry_time() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = key(0, algorithm);
         assert!(key.check(START, 0).is_allowed(), "{algorithm}");
         let denied = key.check(START, 1);
@@ -157,7 +157,7 @@ fn a_block_lasts_at_most_a_year_and_applies_to_all_versions_of_the_policy() {
 
 #[test]
 fn a_reset_reports_whether_it_removed_a_count_or_a_block() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = key(5, algorithm);
         assert!(!key.act(Verb::Reset, START, 0).is_found(), "{algorithm}");
         assert!(key.check(START, 1).is_allowed());

@@ -33,7 +33,7 @@ fn the_weight_is_exact_at_the_largest_product() {
 
 #[test]
 fn retry_times_are_exact_for_the_widest_quotas() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         for cost in [1, 2, MAX_LIMIT / 3, MAX_LIMIT - 1, MAX_LIMIT] {
             let mut key = widest(algorithm);
             assert!(key.check(START + 12_345, MAX_LIMIT).is_allowed());
@@ -47,7 +47,7 @@ fn retry_times_are_exact_for_the_widest_quotas() {
 
 #[test]
 fn the_smallest_quota_allows_one_unit_per_window() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("1/1ms {algorithm}")]);
         assert!(key.check(START, 1).is_allowed(), "{algorithm}");
         let wait = key.check(START, 1).retry_after_ms().unwrap();

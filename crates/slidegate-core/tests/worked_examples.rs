@@ -178,7 +178,7 @@ fn logs_free_the_oldest_units_first() {
 
 #[test]
 fn a_cost_above_the_limit_is_never_allowed_and_changes_no_state() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1m {algorithm}")]);
         assert!(key.check(START, 2).is_allowed());
         let before = key.states.clone();
@@ -193,7 +193,7 @@ fn a_cost_above_the_limit_is_never_allowed_and_changes_no_state() {
 
 #[test]
 fn cost_zero_is_a_peek() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("1/1m {algorithm}")]);
         assert!(key.check(START, 1).is_allowed());
         let before = key.states.clone();
@@ -235,7 +235,7 @@ fn never_takes_precedence_over_every_wait() {
 
 #[test]
 fn a_refund_restores_at_most_the_limit_and_a_reset_restores_it_fully() {
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1m {algorithm}")]);
         assert!(key.check(START, 4).is_allowed());
         assert_eq!(key.act(Verb::Refund, START, 1).remaining(), 2, "{algorithm}");

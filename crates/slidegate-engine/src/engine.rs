@@ -13,7 +13,7 @@ use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::policies::Policies;
 use crate::rates::RatePolicies;
-use crate::request::{Rejection, RejectionKind, Request};
+use crate::request::{Rejection, RejectionKind, UncheckedRequest};
 use crate::selection::{Decided, Prepared, Selection};
 use crate::violations::Violations;
 
@@ -82,7 +82,7 @@ impl<S: Store> Engine<S> {
     pub async fn decide_request<'a>(
         &self,
         verb: Verb,
-        request: &'a Request<'_>,
+        request: &'a UncheckedRequest<'_>,
     ) -> Result<Decided<'a>, Rejection> {
         let selection = self.select(verb, request)?;
         let decision = self.decide(&[selection.prepared()]).await.into_single()?;
@@ -150,7 +150,11 @@ impl<S> Engine<S> {
     }
 
     /// Selects the policy of a request and validates its values.
-    pub fn select<'a>(&self, verb: Verb, request: &'a Request<'_>) -> Result<Selection<'a>, Rejection> {
+    pub fn select<'a>(
+        &self,
+        verb: Verb,
+        request: &'a UncheckedRequest<'_>,
+    ) -> Result<Selection<'a>, Rejection> {
         self.policies.load().select(verb, request)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate_config::envoy::{Amount, CounterKey, Domains, Rule, Settings};
+use slidegate_config::envoy::{Amount, CounterKey, Domains, EnvoySettings, Rule};
 
 use crate::policy_metrics::{MetricsByValue, PolicyMetrics};
 
@@ -53,7 +53,7 @@ impl RuleMetrics {
 
 impl EnvoyLimits {
     /// Returns the settings that all rules share.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> EnvoySettings {
         self.domains.settings
     }
 

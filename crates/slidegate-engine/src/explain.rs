@@ -8,14 +8,14 @@ use slidegate::{Anchor, Policy, Quota, Verb};
 use slidegate_config::{Config, KeyRule, Keyword, StoreUrl};
 
 use crate::policies::{Policies, QuotaSource};
-use crate::request::{Rejection, Request};
+use crate::request::{Rejection, UncheckedRequest};
 
 /// Explains how a configuration resolves a check, with one line per step. `policies` are those of the configuration;
 /// `key_origin` describes the origin of the request's key.
 pub fn explain(
     config: &Config,
     policies: &Policies,
-    request: &Request<'_>,
+    request: &UncheckedRequest<'_>,
     key_origin: &str,
 ) -> Result<String, Rejection> {
     let mut lines = Lines::default();

@@ -1,6 +1,6 @@
 //! The engine of the service: the policies in force, one function that decides under them, and the records of its decisions.
 //!
-//! The crate knows no protocol. A protocol decodes a [`Request`], lets the [`Engine`] decide it, and encodes the decision.
+//! The crate knows no protocol. A protocol decodes a [`UncheckedRequest`], lets the [`Engine`] decide it, and encodes the decision.
 #![expect(missing_docs, reason = "an internal crate: names that speak for themselves have no text")]
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -34,7 +34,7 @@ pub use self::policies::{Policies, PolicyView, QuotaSource};
 pub use self::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 pub use self::rates::{BucketRate, RatePolicies};
 pub use self::readiness::Readiness;
-pub use self::request::{BlockMs, Cost, Rejection, RejectionKind, Request};
+pub use self::request::{BlockMs, Cost, Rejection, RejectionKind, UncheckedRequest};
 pub use self::selection::{Decided, Prepared, SelectedPolicy, Selection, policy_of_quotas, valid_key};
 pub use self::store_stack::StoreStack;
 pub use self::store_status::{MemoryStatus, STORE_ERRORS, StatusSource, StoreStatus};

@@ -8,7 +8,7 @@ use slidegate_config::{BoundedInteger, QuotaSpec};
 
 /// A decoded request. Its values are not yet checked.
 #[derive(Clone, Debug, Default)]
-pub struct Request<'a> {
+pub struct UncheckedRequest<'a> {
     pub policy: Option<Cow<'a, str>>,
     pub tier: Option<Cow<'a, str>>,
     pub quotas: Option<Vec<QuotaSpec>>,

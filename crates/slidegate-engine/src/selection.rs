@@ -9,7 +9,7 @@ use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec};
 
 use crate::policies::{Policies, PolicyView};
 use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
-use crate::request::{Rejection, Request};
+use crate::request::{Rejection, UncheckedRequest};
 
 /// A valid request and its policy.
 #[derive(Clone, Debug)]
@@ -73,10 +73,7 @@ impl<'a> Selection<'a> {
     /// Returns the operation, ready for [`Engine::decide`](crate::Engine::decide).
     pub fn prepared(&self) -> Prepared<'_> {
         let check = Check { policy: self.policy.policy(), key: self.key, cost: self.cost };
-        Prepared {
-            path: self.path,
-            ..Prepared::new(Operation { verb: self.verb, check }, self.policy.metrics())
-        }
+        Prepared { path: self.path, ..Prepared::new(Operation::new(self.verb, check), self.policy.metrics()) }
     }
 }
 
@@ -122,14 +119,18 @@ impl SelectedPolicy {
 
 impl Policies {
     /// Selects the policy of a request and validates its values.
-    pub fn select<'a>(&self, verb: Verb, request: &'a Request<'_>) -> Result<Selection<'a>, Rejection> {
+    pub fn select<'a>(
+        &self,
+        verb: Verb,
+        request: &'a UncheckedRequest<'_>,
+    ) -> Result<Selection<'a>, Rejection> {
         let policy = self.policy_of(request)?;
         let key = valid_key(request.key.as_deref().map(str::as_bytes))?;
         let cost = cost(verb, request)?;
         Ok(Selection { policy, verb, key, cost, path: request.path.as_deref() })
     }
 
-    fn policy_of(&self, request: &Request<'_>) -> Result<SelectedPolicy, Rejection> {
+    fn policy_of(&self, request: &UncheckedRequest<'_>) -> Result<SelectedPolicy, Rejection> {
         match (&request.policy, &request.quotas) {
             (Some(name), None) => {
                 let found = self.find(name, request.tier.as_deref(), request.key.as_deref());
@@ -184,7 +185,7 @@ pub fn valid_key(key: Option<&[u8]>) -> Result<&[u8], Rejection> {
 }
 
 /// Returns the cost of a request; the cost of a block is its length.
-fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Rejection> {
+fn cost(verb: Verb, request: &UncheckedRequest<'_>) -> Result<u64, Rejection> {
     let rejection = |field: &'static str| move |detail: String| Rejection::out_of_range(field, detail);
     match (verb, request.cost, request.for_ms) {
         (Verb::Block, Some(_), _) => {

@@ -7,17 +7,17 @@ use metrics::{counter, gauge};
 use slidegate::SystemClock;
 use slidegate::store::Store;
 use slidegate_config::Problems;
-use slidegate_config::envoy::{Domains, Settings, files};
+use slidegate_config::envoy::{Domains, EnvoySettings, files};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::app::App;
-use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
+use crate::reload::{FileFingerprint, ReloadReason, Watcher, run_blocking};
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {
     pub(crate) path: PathBuf,
-    pub(crate) settings: Settings,
+    pub(crate) settings: EnvoySettings,
     pub(crate) app: Arc<App<S>>,
     /// State of the files before they were read.
     pub(crate) snapshot: FolderSnapshot,
@@ -53,7 +53,7 @@ impl<S: Store> Reload<S> {
     }
 
     /// Reloads the files and returns their problems; `previous` are those of the last attempt.
-    async fn reload(&self, reason: Reason, previous: Option<String>) -> Option<String> {
+    async fn reload(&self, reason: ReloadReason, previous: Option<String>) -> Option<String> {
         let (path, settings) = (self.path.clone(), self.settings);
         let Some(loaded) = run_blocking(move || Domains::load(&path, settings)).await else {
             return previous;
@@ -69,7 +69,7 @@ impl<S: Store> Reload<S> {
             Err(problems) => {
                 let problems = problems.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n");
                 // A retry with the same problems is not logged again.
-                if reason != Reason::Retry || previous.as_ref() != Some(&problems) {
+                if reason != ReloadReason::Retry || previous.as_ref() != Some(&problems) {
                     counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                     gauge!("slidegate_envoy_config_is_current").set(0.0);
                     error!(

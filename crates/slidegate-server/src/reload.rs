@@ -77,7 +77,7 @@ fn inode_and_ctime(_: &fs::Metadata) -> [i64; 3] {
 
 /// Reason of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum ReloadReason {
     /// The file has changed, or a signal requests the reload.
     Changed,
     /// The file has changed at every poll for [`MAX_SETTLE_MS`].
@@ -123,7 +123,7 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
         fingerprint: impl Fn() -> F + Clone + Send + 'static,
         is_complete: impl Fn(&F) -> bool,
         retries: bool,
-    ) -> Reason {
+    ) -> ReloadReason {
         let mut is_triggered = false;
         loop {
             tokio::select! {
@@ -134,7 +134,7 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
             let Some(current) = run_blocking(fingerprint.clone()).await else { continue };
             let is_complete = is_complete(&current);
             let reason = self.evaluate(current, is_complete, is_triggered, retries);
-            if reason == Some(Reason::Unsettled) {
+            if reason == Some(ReloadReason::Unsettled) {
                 warn!("reloading {} although it keeps changing", self.name);
             }
             if let Some(reason) = reason {
@@ -150,7 +150,7 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
         is_complete: bool,
         is_triggered: bool,
         retries: bool,
-    ) -> Option<Reason> {
+    ) -> Option<ReloadReason> {
         let now_ms = self.clock.now_ms();
         // Unchanged between two polls, so the file is written completely.
         let is_settled = current == self.last;
@@ -163,12 +163,16 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
         let is_due = differs && !is_missing_briefly && (is_settled || is_overdue);
         if is_due || is_triggered {
             (self.loaded, self.differs_since_ms) = (current, None);
-            return Some(if is_settled || is_triggered { Reason::Changed } else { Reason::Unsettled });
+            return Some(if is_settled || is_triggered {
+                ReloadReason::Changed
+            } else {
+                ReloadReason::Unsettled
+            });
         }
         if !differs {
             self.differs_since_ms = None;
         }
-        (retries && is_settled).then_some(Reason::Retry)
+        (retries && is_settled).then_some(ReloadReason::Retry)
     }
 }
 
@@ -202,7 +206,7 @@ impl Reload {
     }
 
     /// Reloads the files. Returns the paths to watch, or `None` if the reload failed.
-    async fn reload(&self, reason: Reason) -> Option<Vec<PathBuf>> {
+    async fn reload(&self, reason: ReloadReason) -> Option<Vec<PathBuf>> {
         let (path, tls) = (self.path.clone(), self.tls.clone());
         let loaded = run_blocking(move || load(&path, tls.as_ref())).await?;
         match loaded.and_then(|config| self.accept(config)) {
@@ -216,7 +220,7 @@ impl Reload {
             }
             // Logs the same error only once.
             Err(problems)
-                if reason == Reason::Retry
+                if reason == ReloadReason::Retry
                     && self.controller.readiness().config_error() == Some(problems.to_string()) =>
             {
                 None
@@ -297,7 +301,7 @@ mod tests {
     use super::*;
 
     /// Returns the reasons for a sequence of fingerprints, one for each poll; 0 is a missing file.
-    fn evaluate(fingerprints: &[u64]) -> Vec<Option<Reason>> {
+    fn evaluate(fingerprints: &[u64]) -> Vec<Option<ReloadReason>> {
         let clock = ManualClock::at(0);
         let mut watcher = Watcher::new("it", clock.clone(), 1);
         let evaluate = |fingerprint: &u64| {
@@ -319,15 +323,15 @@ mod tests {
                 watcher.evaluate(fingerprint, true, false, false)
             };
             let reason = (2..).find_map(&mut poll);
-            assert_eq!(reason, Some(Reason::Unsettled));
+            assert_eq!(reason, Some(ReloadReason::Unsettled));
             assert!(clock.now_ms() <= PROMISED_MS, "{late_ms} ms late: {} ms", clock.now_ms());
         }
     }
 
     #[test]
     fn a_change_is_read_when_it_has_settled_or_after_two_seconds() {
-        const CHANGED: Option<Reason> = Some(Reason::Changed);
-        const UNSETTLED: Option<Reason> = Some(Reason::Unsettled);
+        const CHANGED: Option<ReloadReason> = Some(ReloadReason::Changed);
+        const UNSETTLED: Option<ReloadReason> = Some(ReloadReason::Unsettled);
         for (fingerprints, expected) in [
             (&[1, 1, 1][..], &[None, None, None][..]),
             (&[2, 2, 2], &[None, CHANGED, None]),
@@ -362,7 +366,7 @@ mod tests {
         for _ in 0..3 {
             trigger.notify_one();
             let reason = watcher.changed(&trigger, fingerprint.clone(), |_| true, false).await;
-            assert_eq!((reason, clock.now_ms()), (Reason::Changed, 0));
+            assert_eq!((reason, clock.now_ms()), (ReloadReason::Changed, 0));
         }
     }
 }

@@ -27,16 +27,8 @@ const BOUNDS: [(u64, &str); 14] = [
 const NAME: &str = "slidegate_request_seconds";
 const HELP: &str = "Duration of requests by verb and stage";
 
-/// Timings of this process, in the order of `VERBS`.
-static BY_VERB: [RequestTimings; 6] = [const { RequestTimings::new() }; 6];
-const VERBS: [(Verb, &str); 6] = [
-    (Verb::Check, "check"),
-    (Verb::Peek, "peek"),
-    (Verb::Charge, "charge"),
-    (Verb::Refund, "refund"),
-    (Verb::Reset, "reset"),
-    (Verb::Block, "block"),
-];
+/// Timings of this process, in the order of [`Verb::ALL`].
+static BY_VERB: [RequestTimings; Verb::ALL.len()] = [const { RequestTimings::new() }; Verb::ALL.len()];
 
 /// Work that is measured in total only.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +67,7 @@ impl RequestTimings {
     }
 
     pub(crate) fn of(verb: Verb) -> &'static Self {
-        let index = VERBS.iter().position(|(other, _)| *other == verb).unwrap_or_default();
+        let index = Verb::ALL.iter().position(|other| *other == verb).unwrap_or_default();
         &BY_VERB[index]
     }
 }
@@ -117,7 +109,7 @@ impl Histogram {
 /// Appends all histograms in the text format of Prometheus.
 pub(crate) fn render(text: &mut String) {
     let _ = writeln!(text, "# HELP {NAME} {HELP}\n# TYPE {NAME} histogram");
-    for ((_, verb), timings) in VERBS.iter().zip(&BY_VERB) {
+    for (verb, timings) in Verb::ALL.iter().zip(&BY_VERB) {
         let RequestTimings { read, decide, total } = timings;
         for (stage, histogram) in [("read", read), ("decide", decide), ("whole", total)] {
             histogram.render(text, &format!("verb=\"{verb}\",stage=\"{stage}\""));

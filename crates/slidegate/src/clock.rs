@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -60,6 +60,12 @@ impl Default for SystemClock {
     fn default() -> Self {
         Self { wall_minus_monotonic_ms: wall_ms().saturating_sub(coarse_ms()), grain_ms: coarse_grain_ms() }
     }
+}
+
+/// Returns a system clock of this process.
+pub(crate) fn system_clock() -> &'static SystemClock {
+    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::default);
+    &CLOCK
 }
 
 impl Default for PreciseClock {

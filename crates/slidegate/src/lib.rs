@@ -137,8 +137,9 @@ pub use headers::{rate_limit_headers, retry_after_seconds};
 pub use limiter::{Limiter, LimiterBuilder};
 pub use request::Request;
 pub use slidegate_core::{
-    Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
-    QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
+    Algorithm, Anchor, Check, Decision, FallbackReason, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS,
+    Policy, Quota, QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Retry, Source, Verb,
+    parse_window,
 };
 pub use stack::{StoreStack, StoreStackBuilder};
 
@@ -156,6 +157,12 @@ struct Readme;
 #[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryGuide;
+
+/// Runs the examples of the guides to remote stores as tests.
+#[cfg(all(doctest, feature = "redis", feature = "postgres"))]
+#[doc = include_str!("../../../docs/redis.md")]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct StoreGuides;
 
 /// Runs the examples of the resilience guide as tests.
 #[cfg(all(doctest, feature = "resilience", feature = "redis"))]

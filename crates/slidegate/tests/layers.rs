@@ -12,7 +12,7 @@ use slidegate::resilience::{
     Budget, DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, Optional, Switch,
 };
 use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
-use slidegate::{Check, Clock, ManualClock, Policy, StoreError, Verb};
+use slidegate::{Check, Clock, ManualClock, Policy, StoreError, StoreStack, SystemClock, Verb};
 
 /// A store that records calls and has a feed.
 struct Recording {
@@ -66,6 +66,15 @@ impl Store for Recording {
     }
 }
 
+/// A store that implements only the required method.
+struct Minimal(MemoryStore);
+
+impl Store for Minimal {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        self.0.execute(operations).await
+    }
+}
+
 /// Expected properties of a layer.
 struct Expected {
     needs_timer: bool,
@@ -83,7 +92,7 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
         assert_eq!(store.clock().now_ms(), 77_000, "the clock is the store's");
         assert!(store.feed_version(&policy.key("a")).is_some(), "the feed is the store's");
         assert_eq!(store.is_immediate(), is_immediate && !expected.needs_timer);
-        let operation = |key| Operation { verb: Verb::Check, check: policy.key(key) };
+        let operation = |key| Operation::new(Verb::Check, policy.key(key));
         let many = [operation("a"), operation("b"), operation("a")];
         if store.is_immediate() {
             let mut future = pin!(store.execute(&many));
@@ -98,8 +107,7 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
         let calls = batches.lock().unwrap().len() + budgets.lock().unwrap().len();
         assert_eq!(calls, 1, "one call for the whole batch");
         let used = |key| {
-            let responses =
-                runtime.block_on(store.execute(&[Operation { verb: Verb::Peek, ..operation(key) }]));
+            let responses = runtime.block_on(store.execute(&[Operation::new(Verb::Peek, policy.key(key))]));
             responses.into_single().unwrap().quotas()[0].used
         };
         assert_eq!([used("a"), used("b"), used("c")], [2, 1, 0]);
@@ -141,7 +149,7 @@ fn a_budget_reaches_the_store_without_a_timer() {
         let budgets = Arc::clone(&recording.budgets);
         let store = layer(recording);
         let policy = Policy::parse("api", ["3/1m"]).unwrap();
-        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        let operation = Operation::new(Verb::Peek, policy.key("a"));
         for budget in [SHORT, LONG] {
             let responses = runtime.block_on(store.execute_within(&[operation], budget));
             assert!(responses.into_single().unwrap().is_allowed());
@@ -165,8 +173,43 @@ fn a_budget_reaches_the_store_without_a_timer() {
     let fallback = Fallback::builder(recording).budget(OWN).policy("slow", rule).build().unwrap();
     for name in ["api", "slow"] {
         let policy = Policy::parse(name, ["3/1m"]).unwrap();
-        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        let operation = Operation::new(Verb::Peek, policy.key("a"));
         let _ = runtime.block_on(fallback.execute(&[operation]));
     }
     assert_eq!(*budgets.lock().unwrap(), [OWN, LONG], "of the policy's failure rule");
+}
+
+#[test]
+fn a_store_needs_one_method() {
+    fn assert_defaults(store: &impl Store) {
+        let policy = Policy::parse("api", ["3/1m"]).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let responses = runtime.block_on(store.execute(&[Operation::new(Verb::Check, policy.key("a"))]));
+        assert!(responses.into_single().unwrap().is_allowed());
+        let error = runtime.block_on(store.forget(&policy)).unwrap_err();
+        assert!(error.is_usage() && !error.is_transient());
+        assert_eq!(error.to_string(), "this store cannot clear all keys of a policy");
+        let (before, clock) = (SystemClock::default().now_ms(), store.clock().now_ms());
+        assert!((before - 1000..before + 60_000).contains(&clock), "the clock is the system's");
+    }
+
+    let store = || Minimal(MemoryStore::new());
+    assert_defaults(&store());
+    assert_defaults(&Switch::new(ErrorCounter::new(Arc::new(store()))));
+}
+
+/// The stack and the store inside it implement `Store` themselves, so each could miss a method that has a default.
+#[test]
+fn a_stack_forwards_the_clock_and_a_policy_reset() {
+    let stack = StoreStack::builder().clock(ManualClock::at(77_000)).in_memory().unwrap();
+    assert_eq!(stack.clock().now_ms(), 77_000);
+    let policy = Policy::parse("api", ["1/1m"]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let check = || {
+        let responses = runtime.block_on(stack.execute(&[Operation::new(Verb::Check, policy.key("a"))]));
+        responses.into_single().unwrap().is_allowed()
+    };
+    assert_eq!([check(), check()], [true, false]);
+    runtime.block_on(stack.forget(&policy)).unwrap();
+    assert!(check());
 }

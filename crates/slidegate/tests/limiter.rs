@@ -23,7 +23,7 @@ fn memory(limiter: &Limiter) -> &MemoryStore<AnyClock> {
 
 /// Checks without the limiter's fast path, on the same counts.
 fn check_unbound(limiter: &Limiter, check: Check<'_>) -> Result<Decision, StoreError> {
-    memory(limiter).execute_now(Operation { verb: Verb::Check, check })
+    memory(limiter).execute_now(Operation::new(Verb::Check, check))
 }
 
 /// A limiter of one policy and a limiter for any policy return the same decisions for all policies and keys.

@@ -65,7 +65,7 @@ async fn sets_are_decided_like_the_core() {
             let operations: Vec<_> = (0..runs)
                 .flat_map(|_| &keys)
                 .filter(|_| random.below(24) < few)
-                .map(|key| Operation { verb: Verb::Check, check: policy.key(key).cost(cost) })
+                .map(|key| Operation::new(Verb::Check, policy.key(key).cost(cost)))
                 .collect();
             let answers = store.execute(&operations).await;
             for (operation, answer) in operations.iter().zip(answers) {
@@ -84,7 +84,7 @@ async fn a_batch_exceeds_the_limit_of_a_new_key() {
     let mut reference = Reference::default();
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     for cost in [2, 1, 6] {
-        let check = Operation { verb: Verb::Check, check: policy.key("new").cost(cost) };
+        let check = Operation::new(Verb::Check, policy.key("new").cost(cost));
         let operations = [check; 20];
         for (place, answer) in store.execute(&operations).await.into_iter().enumerate() {
             assert_eq!(answer.unwrap(), reference.execute(&check, START), "{place} of cost {cost}");

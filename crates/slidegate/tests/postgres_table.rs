@@ -61,9 +61,8 @@ async fn overlapping_batches_never_deadlock() {
                 let keys: Vec<String> = (0..20).map(|_| below(60).to_string()).collect();
                 let operations: Vec<_> = keys
                     .iter()
-                    .map(|key| Operation {
-                        verb: if below(5) == 0 { Verb::Reset } else { Verb::Check },
-                        check: policy.key(key),
+                    .map(|key| {
+                        Operation::new(if below(5) == 0 { Verb::Reset } else { Verb::Check }, policy.key(key))
                     })
                     .collect();
                 for answer in store.execute(&operations).await {
@@ -168,9 +167,8 @@ async fn cleaning_removes_all_expired_rows_and_no_others() {
     let operations: Vec<_> = keys
         .iter()
         .enumerate()
-        .map(|(place, key)| Operation {
-            verb: Verb::Check,
-            check: if place % 3 == 0 { long.key(key) } else { short.key(key) },
+        .map(|(place, key)| {
+            Operation::new(Verb::Check, if place % 3 == 0 { long.key(key) } else { short.key(key) })
         })
         .collect();
     for answer in store.execute(&operations).await {

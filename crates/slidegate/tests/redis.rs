@@ -87,11 +87,7 @@ async fn a_record_expires_shortly_after_its_last_count() {
         }
         let policy = operation.check.policy;
         let _ = store.execute(&[operation]).await.into_single().unwrap();
-        let left = store
-            .execute(&[Operation { verb: Verb::Peek, check: policy.key("k") }])
-            .await
-            .into_single()
-            .unwrap();
+        let left = store.execute(&[Operation::new(Verb::Peek, policy.key("k"))]).await.into_single().unwrap();
         if left.quotas().iter().all(|quota| quota.used == 0) {
             continue;
         }

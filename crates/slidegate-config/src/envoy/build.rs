@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::Settings;
+use super::EnvoySettings;
 use super::domains::{Node, Wildcard};
 use super::file::{DESCRIPTOR, DESCRIPTORS, KEY, SHARE_THRESHOLD, VALUE, VALUE_TO_METRIC, non_empty};
 use crate::fields::diagnostics::Diagnostics;
@@ -11,7 +11,7 @@ use crate::fields::field::Fields;
 
 /// Builder of the rules of one file.
 pub(super) struct RuleBuilder<'a> {
-    pub(super) settings: Settings,
+    pub(super) settings: EnvoySettings,
     /// Number of limits built so far, in all files.
     pub(super) limit_count: &'a mut usize,
     /// Names of their policies.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Settings;
+use super::EnvoySettings;
 use super::key::CounterKey;
 use super::rule::{MetricValues, Rule, policy_name};
 use super::wildcard;
@@ -11,7 +11,7 @@ use super::wildcard;
 /// All domains of a configuration.
 #[derive(Debug, Default)]
 pub struct Domains {
-    pub settings: Settings,
+    pub settings: EnvoySettings,
     pub(super) by_name: HashMap<String, Node>,
 }
 

@@ -22,7 +22,7 @@ pub use self::domain_tree::DomainTree;
 pub use self::domains::Domains;
 use self::file::{DOMAIN, FILE, non_empty};
 pub use self::key::CounterKey;
-pub use self::rule::{Amount, Limited, Rule, quota};
+pub use self::rule::{Amount, LimitedAmount, Rule, quota};
 pub use self::unit::Unit;
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::Fields;
@@ -31,7 +31,7 @@ use crate::{Problem, Problems};
 
 /// Settings outside the files of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct EnvoySettings {
     /// Algorithm of all limits.
     pub algorithm: Algorithm,
     /// Responses that carry rate-limit headers.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub body: DenialBody,
 }
 
-impl Default for Settings {
+impl Default for EnvoySettings {
     /// Returns the behaviour closest to envoyproxy/ratelimit.
     fn default() -> Self {
         Self { algorithm: Algorithm::FixedWindow, headers: HeaderMode::Denied, body: DenialBody::Text }
@@ -73,7 +73,7 @@ pub enum DenialBody {
 
 impl Domains {
     /// Reads a folder or a single file, or returns all problems.
-    pub fn load(path: &Path, settings: Settings) -> Result<Self, Vec<Problems>> {
+    pub fn load(path: &Path, settings: EnvoySettings) -> Result<Self, Vec<Problems>> {
         let files =
             files(path).map_err(|error| vec![file_problem(path, format!("cannot be read: {error}"))])?;
         if files.is_empty() {

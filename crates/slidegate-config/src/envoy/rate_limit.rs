@@ -7,7 +7,7 @@ use super::file::{
     DETAILED_METRIC, METADATA, NAME, QUOTA_MODE, RATE_LIMIT, RATE_LIMIT_FIELDS, REPLACES, REPLACES_FIELDS,
     REQUESTS_PER_UNIT, SHADOW_MODE, UNIT, UNLIMITED, non_empty,
 };
-use super::rule::{Amount, Limited, MetricValues, Rule, hashed_name, policy_name, quota};
+use super::rule::{Amount, LimitedAmount, MetricValues, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
 use crate::bounded_integer::BoundedInteger;
 use crate::fields::field::Fields;
@@ -125,12 +125,12 @@ impl RuleBuilder<'_> {
         requests: u32,
         unit: Unit,
         names: [&str; 2],
-    ) -> Option<Limited> {
+    ) -> Option<LimitedAmount> {
         let [name, display_name] = names;
         let policy = quota(requests, unit, self.settings.algorithm)
             .and_then(|quota| Policy::with_names(name, [(display_name, quota)]));
         match policy {
-            Ok(policy) => Some(Limited { requests_per_unit: requests, unit, policy }),
+            Ok(policy) => Some(LimitedAmount { requests_per_unit: requests, unit, policy }),
             Err(error) => {
                 self.diagnostics.report(fields.line, fields.path, error.to_string());
                 None

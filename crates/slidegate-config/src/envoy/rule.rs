@@ -46,12 +46,12 @@ pub enum Amount {
     Unlimited,
     /// A limit of zero requests, which denies every request.
     Zero(Unit),
-    Limited(Box<Limited>),
+    Limited(Box<LimitedAmount>),
 }
 
 /// A limit that is counted.
 #[derive(Debug)]
-pub struct Limited {
+pub struct LimitedAmount {
     pub requests_per_unit: u32,
     pub unit: Unit,
     pub policy: Policy,

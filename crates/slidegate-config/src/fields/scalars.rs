@@ -194,11 +194,12 @@ impl Kind for Boolean {
 
 /// A value that the configuration writes as one of several keywords.
 pub trait Keyword: Copy + PartialEq + 'static {
-    const ALL: &'static [(&'static str, Self)];
+    /// Returns all values with their keywords.
+    fn all() -> impl Iterator<Item = (&'static str, Self)>;
 
     /// Returns the keyword of the value.
     fn keyword(self) -> &'static str {
-        Self::ALL.iter().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
+        Self::all().find(|(_, value)| *value == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -212,7 +213,7 @@ impl<T> OneOf<T> {
 
 impl<T: Keyword> OneOf<T> {
     fn names() -> impl Iterator<Item = &'static str> {
-        T::ALL.iter().map(|(name, _)| *name)
+        T::all().map(|(name, _)| name)
     }
 }
 
@@ -222,12 +223,12 @@ impl<T: Keyword> Kind for OneOf<T> {
     fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<T> {
         let expected = self.expected();
         let text = text(node, path, &expected, diagnostics)?;
-        let found = T::ALL.iter().find(|(name, _)| *name == text);
+        let found = T::all().find(|(name, _)| *name == text);
         if found.is_none() {
             let message = format!("{text:?} is not {expected}{}", hint(text, Self::names()));
             diagnostics.report(node.line, path, message);
         }
-        found.map(|(_, value)| *value)
+        found.map(|(_, value)| value)
     }
 
     fn schema(&self) -> Json {

@@ -7,7 +7,7 @@ use slidegate::{Algorithm, Quota};
 use super::Imported;
 use super::write::ConfigWriter;
 use crate::Problems;
-use crate::envoy::{Amount, DomainTree, Domains, Settings};
+use crate::envoy::{Amount, DomainTree, Domains, EnvoySettings};
 
 const HEADER: [&str; 3] = [
     "Made by `slidegate import envoy`: one policy for each limit. A request names its policy.",
@@ -17,7 +17,7 @@ const HEADER: [&str; 3] = [
 
 /// Converts a folder or a file to a configuration file with one policy for each limit.
 pub fn to_policies(path: &Path, algorithm: Algorithm) -> Result<Imported, Vec<Problems>> {
-    let settings = Settings { algorithm, ..Settings::default() };
+    let settings = EnvoySettings { algorithm, ..EnvoySettings::default() };
     let domains = Domains::load(path, settings)?;
     let mut writer = ConfigWriter::new(&HEADER);
     let mut is_empty = true;

@@ -140,17 +140,23 @@ impl DegradeConfig {
 }
 
 impl Keyword for OnFailure {
-    const ALL: &'static [(&'static str, Self)] = &[
-        (Self::Open.name(), Self::Open),
-        (Self::Closed.name(), Self::Closed),
-        (Self::Local.name(), Self::Local),
-    ];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [
+            (Self::Open.name(), Self::Open),
+            (Self::Closed.name(), Self::Closed),
+            (Self::Local.name(), Self::Local),
+        ]
+        .into_iter()
+    }
 }
 
 impl Keyword for Mode {
-    const ALL: &'static [(&'static str, Self)] = &[
-        (Self::Enforce.name(), Self::Enforce),
-        (Self::Shadow.name(), Self::Shadow),
-        (Self::Off.name(), Self::Off),
-    ];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [
+            (Self::Enforce.name(), Self::Enforce),
+            (Self::Shadow.name(), Self::Shadow),
+            (Self::Off.name(), Self::Off),
+        ]
+        .into_iter()
+    }
 }

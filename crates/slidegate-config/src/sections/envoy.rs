@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{Value as Json, json};
 use slidegate::Algorithm;
 
-use crate::envoy::{DenialBody, HeaderMode, Settings};
+use crate::envoy::{DenialBody, EnvoySettings, HeaderMode};
 use crate::fields::containers::Mapping;
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::{Field, Fields, Kind};
@@ -43,12 +43,12 @@ pub(crate) const ENVOY: Mapping<EnvoyConfig> =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyConfig {
     pub folder: PathBuf,
-    pub settings: Settings,
+    pub settings: EnvoySettings,
 }
 
 fn envoy(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<EnvoyConfig> {
-    let defaults = Settings::default();
-    let settings = Settings {
+    let defaults = EnvoySettings::default();
+    let settings = EnvoySettings {
         algorithm: fields.get(&ALGORITHM, diagnostics).unwrap_or(defaults.algorithm),
         headers: fields.get(&HEADERS, diagnostics).unwrap_or(defaults.headers),
         body: fields.get(&BODY, diagnostics).unwrap_or(defaults.body),
@@ -64,13 +64,15 @@ fn envoy(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<EnvoyConf
 }
 
 impl Keyword for HeaderMode {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)].into_iter()
+    }
 }
 
 impl Keyword for DenialBody {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)].into_iter()
+    }
 }
 
 /// Form of a body. `true` (a problem document) and `false` (no body) are accepted for older files.

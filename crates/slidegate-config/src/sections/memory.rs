@@ -33,7 +33,9 @@ pub(crate) const MEMORY: Mapping<MemoryConfig> = Mapping {
 };
 
 impl Keyword for WhenFull {
-    const ALL: &'static [(&'static str, Self)] = &[("evict", Self::Evict), ("refuse", Self::Refuse)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("evict", Self::Evict), ("refuse", Self::Refuse)].into_iter()
+    }
 }
 
 fn memory(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> MemoryConfig {

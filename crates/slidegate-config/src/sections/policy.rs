@@ -249,10 +249,13 @@ fn set_candidate(
 }
 
 impl Keyword for HeaderStyle {
-    const ALL: &'static [(&'static str, Self)] = &[
-        ("ietf", Self::Draft),
-        ("legacy-epoch", Self::LegacyEpoch),
-        ("legacy-delta", Self::LegacyDelta),
-        ("none", Self::None),
-    ];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [
+            ("ietf", Self::Draft),
+            ("legacy-epoch", Self::LegacyEpoch),
+            ("legacy-delta", Self::LegacyDelta),
+            ("none", Self::None),
+        ]
+        .into_iter()
+    }
 }

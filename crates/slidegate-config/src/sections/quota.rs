@@ -51,18 +51,15 @@ const NAME: Field<Text> = Field::new(
 const FIELDS: FieldList = &[&LIMIT, &WINDOW, &ALGORITHM, &BURST, &SLOTS, &ANCHOR, &NAME];
 
 impl Keyword for Algorithm {
-    const ALL: &'static [(&'static str, Self)] = &[
-        (Self::SlidingWindow.name(), Self::SlidingWindow),
-        (Self::StrictWindow.name(), Self::StrictWindow),
-        (Self::SlidingLog.name(), Self::SlidingLog),
-        (Self::FixedWindow.name(), Self::FixedWindow),
-        (Self::TokenBucket.name(), Self::TokenBucket),
-    ];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        Self::ALL.iter().map(|algorithm| (algorithm.name(), *algorithm))
+    }
 }
 
 impl Keyword for Anchor {
-    const ALL: &'static [(&'static str, Self)] =
-        &[(Self::Epoch.name(), Self::Epoch), (Self::FirstRequest.name(), Self::FirstRequest)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [(Self::Epoch.name(), Self::Epoch), (Self::FirstRequest.name(), Self::FirstRequest)].into_iter()
+    }
 }
 
 /// A quota: `100/1m`, or a mapping with its parts.

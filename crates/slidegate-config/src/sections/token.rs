@@ -33,7 +33,7 @@ const SCOPE: Field<OneOf<Scope>> =
 
 const VERBS: Field<ListOf<OneOf<Verb>>> = Field::new(
     "verbs",
-    ListOf { item: OneOf::ANY, noun: "verbs", max_items: Some(Verbs::NAMES.len()) },
+    ListOf { item: OneOf::ANY, noun: "verbs", max_items: Some(Verb::ALL.len()) },
     "Verbs that the token may use. Envoy's rate limit service needs check, charge for reported hits, and refund for \
      negative hits.",
 )
@@ -175,11 +175,15 @@ pub(crate) fn tokens(specs: ListItems<TokenSpec>, diagnostics: &mut Diagnostics)
 }
 
 impl Keyword for Verb {
-    const ALL: &'static [(&'static str, Self)] = Verbs::NAMES;
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        Self::ALL.iter().map(|verb| (verb.name(), *verb))
+    }
 }
 
 impl Keyword for Scope {
-    const ALL: &'static [(&'static str, Self)] = &[("read", Self::Read), ("write", Self::Write)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("read", Self::Read), ("write", Self::Write)].into_iter()
+    }
 }
 
 /// Reads a token from a file, without its line end. Reads at most the length of a token.

@@ -120,7 +120,7 @@ impl Decision {
 mod tests {
     use super::*;
     use crate::policy::Policy;
-    use crate::source::Reason;
+    use crate::source::FallbackReason;
 
     fn denial() -> Decision {
         let report = QuotaReport {
@@ -170,9 +170,12 @@ mod tests {
     #[test]
     fn a_source_without_counts_reports_full_or_empty_quotas() {
         let policy = Policy::parse("p", ["10/1s", "5/1m token-bucket"]).unwrap();
-        let open = Decision::allowed_by(&policy, Source::Fallback(Reason::Timeout));
+        let open = Decision::allowed_by(&policy, Source::Fallback(FallbackReason::Timeout));
         assert!(open.is_allowed() && open.remaining() == 5 && open.quotas().len() == 2);
-        assert_eq!((open.source().name(), open.source().reason()), ("fallback", Some(Reason::Timeout)));
+        assert_eq!(
+            (open.source().name(), open.source().reason()),
+            ("fallback", Some(FallbackReason::Timeout))
+        );
         let denied = Decision::denied_by(&policy, Source::Rule);
         assert!(!denied.is_allowed() && denied.is_never() && denied.remaining() == 0);
     }

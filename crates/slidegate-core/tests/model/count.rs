@@ -43,6 +43,7 @@ impl Count {
             }
             Algorithm::StrictWindow | Algorithm::SlidingLog => State::Entries(Vec::new()),
             Algorithm::TokenBucket => State::Debt { debt: 0, at: now },
+            other => panic!("the oracle has no rules for {other}"),
         };
         Self {
             algorithm: quota.algorithm(),

@@ -135,16 +135,16 @@ impl Trace {
 
 /// Returns one to five versions of a policy.
 fn versions(random: &mut Random) -> Vec<Policy> {
-    let algorithm = *random.pick(&Algorithm::ALL);
-    let other = *random.pick(&Algorithm::ALL);
+    let algorithm = *random.pick(Algorithm::ALL);
+    let other = *random.pick(Algorithm::ALL);
     let (algorithms, max_quotas): (&[Algorithm], u64) = match random.below(12) {
         0..=2 => (&[algorithm], 1),
         3..=5 => (&[algorithm], 3),
         6..=7 => (&[algorithm, algorithm, other], 2),
         8 => (&[Algorithm::TokenBucket], 2),
-        9..=10 => (&Algorithm::ALL, 4),
+        9..=10 => (Algorithm::ALL, 4),
         // Up to the maximum number of retained counts of other versions.
-        _ => (&Algorithm::ALL, 5),
+        _ => (Algorithm::ALL, 5),
     };
     // Similar windows in two of three traces.
     let first = random.below(WINDOWS_MS.len() as u64) as usize;

@@ -111,7 +111,7 @@ pub struct AuditEntry {
     pub id: OperationId,
     pub at: Timestamp,
     pub by: String,
-    pub action: Action,
+    pub action: AuditAction,
     #[serde(flatten)]
     pub subject: Subject,
     /// Value before the action; null if neither a change nor the file had one.
@@ -125,7 +125,8 @@ pub struct AuditEntry {
 /// Kind of an audit entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+#[schema(as = Action)]
+pub enum AuditAction {
     Set,
     Remove,
     Refund,

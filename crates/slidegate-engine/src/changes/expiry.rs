@@ -1,7 +1,7 @@
 //! Expiry of changes: removal from the changeset, with an entry in the audit log.
 
 use super::changeset::Removal;
-use super::changeset::{Action, AuditEntry, Change, Changeset};
+use super::changeset::{AuditAction, AuditEntry, Change, Changeset};
 use super::combine::Base;
 use super::operation_id::OperationId;
 use super::timestamp::Timestamp;
@@ -31,7 +31,7 @@ impl Changeset {
             // The expiry itself, which may be long before this call.
             at: end,
             by: ACTOR.to_owned(),
-            action: Action::Expire,
+            action: AuditAction::Expire,
             before: change.to_json(),
             after: self
                 .find(&change.subject, end.0)
@@ -100,7 +100,7 @@ mod tests {
         let (three, four) = (quotas("3/1m", 3000), quotas("4/1m", 4000));
         let expected = [(1000, &quotas("1/1m", 1000), &file), (2000, &two, &three), (3000, &three, &four)];
         assert_eq!(seen, expected);
-        assert!(entries.iter().all(|entry| entry.by == "expiry" && entry.action == Action::Expire));
+        assert!(entries.iter().all(|entry| entry.by == "expiry" && entry.action == AuditAction::Expire));
         assert_eq!(entries[0].note.as_deref(), Some("about 1/1m"));
         // The log has the latest entry first, and the unexpired change stays.
         assert_eq!(changeset.audit.iter().rev().cloned().collect::<Vec<_>>(), entries);

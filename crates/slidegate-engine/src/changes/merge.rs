@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::changeset::{Action, AuditEntry, Change, Changeset, Subject};
+use super::changeset::{AuditAction, AuditEntry, Change, Changeset, Subject};
 use super::operation_id::OperationId;
 use super::timestamp::Timestamp;
 
@@ -105,7 +105,9 @@ impl Changeset {
         entries.dedup_by_key(|entry| entry.id);
         // Two nodes can record one expiry under identities of different times, but the random part is that of the change.
         let mut expired = HashSet::new();
-        entries.retain(|entry| entry.action != Action::Expire || expired.insert((entry.id.random, entry.at)));
+        entries.retain(|entry| {
+            entry.action != AuditAction::Expire || expired.insert((entry.id.random, entry.at))
+        });
         entries.truncate(MAX_AUDIT_ENTRIES);
         self.audit = entries.into();
     }

@@ -9,7 +9,7 @@ mod operation_id;
 mod persistence;
 mod timestamp;
 
-pub use self::changeset::{Action, AuditEntry, Change, Part, Setting, Subject};
+pub use self::changeset::{AuditAction, AuditEntry, Change, Part, Setting, Subject};
 pub use self::combine::Base;
 pub use self::controller::{ChangeController, ChangeError};
 pub use self::operation_id::OperationId;

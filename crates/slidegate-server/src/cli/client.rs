@@ -84,15 +84,8 @@ pub(super) async fn decide(
     verb: Verb,
     request: &Value,
 ) -> Result<DecisionJson<'static>, Failure> {
-    let path = match verb {
-        Verb::Check => "/v1/check",
-        Verb::Peek => "/v1/peek",
-        Verb::Charge => "/v1/charge",
-        Verb::Refund => "/v1/refund",
-        Verb::Reset => "/v1/reset",
-        Verb::Block => "/v1/block",
-    };
-    send_json(server, Api::Decisions, Method::POST, path, request.to_string()).await
+    let path = format!("/v1/{verb}");
+    send_json(server, Api::Decisions, Method::POST, &path, request.to_string()).await
 }
 
 /// Gets `path` from the admin API.

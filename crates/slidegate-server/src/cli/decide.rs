@@ -9,7 +9,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use slidegate::{MAX_LIMIT, Quota, Verb};
 use slidegate_config::{Config, StoreUrl};
-use slidegate_engine::{Decided, Engine, Rejection, Request, parse_json, store_stack};
+use slidegate_engine::{Decided, Engine, Rejection, UncheckedRequest, parse_json, store_stack};
 
 use super::certificate::ClientCertificate;
 use super::peek_report::{quota_lines, seconds};
@@ -129,7 +129,7 @@ fn utf8_key(key: OsString) -> Result<String, &'static str> {
 async fn decide_locally<'a>(
     verb: Verb,
     arguments: &Arguments,
-    request: &'a Request<'_>,
+    request: &'a UncheckedRequest<'_>,
 ) -> Result<Decided<'a>, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => {
@@ -145,16 +145,9 @@ async fn decide_locally<'a>(
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
-    let action = match verb {
-        Verb::Check | Verb::Peek => None,
-        Verb::Charge => Some("charge"),
-        Verb::Refund => Some("refund"),
-        Verb::Reset => Some("reset"),
-        Verb::Block => Some("block"),
-    };
-    if let (StoreUrl::Memory, Some(action)) = (&url, action) {
+    if matches!(url, StoreUrl::Memory) && !matches!(verb, Verb::Check | Verb::Peek) {
         return Err(Failure::new(format!(
-            "nothing to {action}: counts in memory belong to one process; name a service with --server URL, or the store \
+            "nothing to {verb}: counts in memory belong to one process; name a service with --server URL, or the store \
              of its counts with --store URL"
         )));
     }
@@ -192,7 +185,7 @@ fn describe(verb: Verb, decision: &DecisionJson<'_>) -> String {
                 decision.retry_after_ms.map_or("never".to_owned(), |ms| format!("in {}", seconds(ms)));
             return format!("charged: over {violated}, within the limit again {until}");
         }
-        Verb::Check | Verb::Peek => {}
+        _ => {}
     }
     if let Some(shadow) = decision.shadow.as_ref().filter(|shadow| decision.allowed && !shadow.allowed) {
         return format!(

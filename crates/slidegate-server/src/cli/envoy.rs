@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slidegate::Algorithm;
 use slidegate::store::Store;
 use slidegate_config::EnvoyConfig;
-use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
+use slidegate_config::envoy::{DenialBody, Domains, EnvoySettings, HeaderMode};
 use tokio::sync::Notify;
 use tracing::info;
 
@@ -38,7 +38,7 @@ pub(super) struct EnvoyArguments {
 /// Limits for Envoy, loaded from a folder.
 pub(super) struct LoadedEnvoyLimits {
     path: PathBuf,
-    settings: Settings,
+    settings: EnvoySettings,
     snapshot: FolderSnapshot,
     domains: Domains,
 }
@@ -55,7 +55,7 @@ impl EnvoyArguments {
             return self.reject_settings_without_folder().map(|()| None);
         };
         let from_file = file.map(|file| file.settings).unwrap_or_default();
-        let settings = Settings {
+        let settings = EnvoySettings {
             algorithm: self.envoy_algorithm.unwrap_or(from_file.algorithm),
             headers: self.envoy_headers.unwrap_or(from_file.headers),
             body: self.envoy_body.unwrap_or(from_file.body),

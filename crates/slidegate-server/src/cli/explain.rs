@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use slidegate::tower::ClientAddress;
 use slidegate_config::{Config, KeyPart, KeyRule};
-use slidegate_engine::{Policies, Rejection, Request, explain, parse_json};
+use slidegate_engine::{Policies, Rejection, UncheckedRequest, explain, parse_json};
 
 use crate::protocols::headers::request_key;
 use crate::protocols::http::RequestJson;
@@ -82,7 +82,7 @@ fn parse_headers(fields: Option<&Value>) -> Result<HeaderMap, Rejection> {
 /// Returns the key of a forward-auth request and its origin.
 fn derive_key(
     policies: &Policies,
-    request: &Request<'_>,
+    request: &UncheckedRequest<'_>,
     client: &ProxiedClient,
 ) -> Result<(String, String), Rejection> {
     let Some(name) = &request.policy else {

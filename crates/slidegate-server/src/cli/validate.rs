@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use slidegate_config::envoy::{Domains, Settings};
+use slidegate_config::envoy::{Domains, EnvoySettings};
 use slidegate_config::{Config, Problems};
 
 use super::explain::explain_body;
@@ -57,7 +57,7 @@ fn load(file: &Path) -> Result<Config, Problems> {
 fn validate(file: &Path) -> Result<String, Vec<Problems>> {
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     if file.is_dir() {
-        let domains = Domains::load(file, Settings::default())?;
+        let domains = Domains::load(file, EnvoySettings::default())?;
         return Ok(format!("domains: {}", list(domains.names())));
     }
     let config = load(file).map_err(|problems| vec![problems])?;

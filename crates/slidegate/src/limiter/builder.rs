@@ -180,8 +180,7 @@ impl LimiterBuilder {
     }
 }
 
-/// The protective stack. The guide to [resilience](https://docs.rs/slidegate/latest/slidegate/resilience/) describes each
-/// layer.
+/// The protective stack. The module [`resilience`](crate::resilience) describes each layer.
 #[cfg(feature = "resilience")]
 impl LimiterBuilder {
     /// Sets the time that a call of a remote store may take, 20 ms by default; `budget_ms` in the URL takes precedence. Adds

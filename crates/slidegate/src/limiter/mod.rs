@@ -54,17 +54,17 @@ pub struct Limiter {
 
 struct Shared {
     store: Arc<StoreStack>,
-    default: Tier,
-    tiers: foldhash::HashMap<Box<str>, Tier>,
+    default: LimiterTier,
+    tiers: foldhash::HashMap<Box<str>, LimiterTier>,
 }
 
 /// The quotas of a tier, or those of the policy.
-struct Tier {
+struct LimiterTier {
     policy: Policy,
     fast: Option<FastPath>,
 }
 
-impl Tier {
+impl LimiterTier {
     fn new(policy: Policy, store: &StoreStack) -> Self {
         let fast = FastPath::new(&policy, store);
         Self { policy, fast }
@@ -110,9 +110,9 @@ impl Limiter {
         policy: Policy,
         tiers: impl IntoIterator<Item = (Box<str>, Policy)>,
     ) -> Self {
-        let tier = |(name, policy)| (name, Tier::new(policy, &store));
+        let tier = |(name, policy)| (name, LimiterTier::new(policy, &store));
         let tiers = tiers.into_iter().map(tier).collect();
-        let default = Tier::new(policy, &store);
+        let default = LimiterTier::new(policy, &store);
         Self { shared: Arc::new(Shared { store, default, tiers }) }
     }
 
@@ -249,14 +249,14 @@ impl Limiter {
     }
 
     #[inline(always)]
-    fn tier(&self, name: Option<&str>) -> Result<&Tier, StoreError> {
+    fn tier(&self, name: Option<&str>) -> Result<&LimiterTier, StoreError> {
         match name {
             None => Ok(&self.shared.default),
             Some(name) => self.named_tier(name),
         }
     }
 
-    fn named_tier(&self, name: &str) -> Result<&Tier, StoreError> {
+    fn named_tier(&self, name: &str) -> Result<&LimiterTier, StoreError> {
         self.shared.tiers.get(name).ok_or_else(|| self.unknown_tier(name))
     }
 
@@ -278,10 +278,10 @@ impl Limiter {
     }
 }
 
-impl Tier {
+impl LimiterTier {
     #[inline(always)]
     fn operation<'a>(&'a self, verb: Verb, request: &Request<'a>) -> Operation<'a> {
-        Operation { verb, check: Check { policy: &self.policy, key: request.key, cost: request.cost } }
+        Operation::new(verb, Check { policy: &self.policy, key: request.key, cost: request.cost })
     }
 }
 

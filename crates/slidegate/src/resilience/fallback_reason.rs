@@ -1,18 +1,18 @@
 //! Reason of a decision without the store, by the error of the store.
 
-use slidegate_core::Reason;
+use slidegate_core::FallbackReason;
 
 use crate::error::StoreError;
 
 /// Returns the reason to report in a decision that replaces this error.
-pub(super) fn fallback_reason(error: &StoreError) -> Reason {
+pub(super) fn fallback_reason(error: &StoreError) -> FallbackReason {
     if error.is_full() {
-        Reason::Full
+        FallbackReason::Full
     } else if error.is_late() {
-        Reason::Timeout
+        FallbackReason::Timeout
     } else if error.is_transient() {
-        Reason::Unavailable
+        FallbackReason::Unavailable
     } else {
-        Reason::Refused
+        FallbackReason::Refused
     }
 }

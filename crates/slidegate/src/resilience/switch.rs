@@ -51,13 +51,13 @@ impl PolicySwitch {
     /// Returns the decision of the mode or of a list, without the store.
     fn rule_decision(&self, operation: &Operation<'_>) -> Option<Decision> {
         // Blocks and resets reach the store in every mode, so that they are in force when the policy is enforced again.
-        if matches!(operation.verb, Verb::Block | Verb::Reset) {
+        if !operation.verb.can_be_denied() && operation.verb != Verb::Refund {
             return None;
         }
         let (policy, key) = (operation.check.policy, operation.check.key);
         let (rule, decision) = if self.mode == Mode::Off {
             ("off", Decision::allowed_by(policy, Source::Rule))
-        } else if !is_spending(operation.verb) {
+        } else if !operation.verb.can_be_denied() {
             return None;
         } else if self.denied_keys.contains(key) {
             ("denied", Decision::denied_by(policy, Source::Rule))
@@ -82,12 +82,12 @@ impl PolicySwitch {
         candidate: Option<Result<Decision, StoreError>>,
     ) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        let is_spending = is_spending(operation.verb);
-        if let (true, Some(Ok(candidate))) = (is_spending, &candidate) {
+        let can_be_denied = operation.verb.can_be_denied();
+        if let (true, Some(Ok(candidate))) = (can_be_denied, &candidate) {
             telemetry::count_shadow_denial(policy, "candidate", candidate);
         }
         match (response, self.mode) {
-            (Ok(decision), Mode::Shadow) if is_spending => {
+            (Ok(decision), Mode::Shadow) if can_be_denied => {
                 telemetry::count_shadow_denial(policy, "policy", &decision);
                 Ok(decision.in_shadow())
             }
@@ -98,17 +98,12 @@ impl PolicySwitch {
                 Ok(Decision::allowed_by(policy, Source::Fallback(fallback_reason(&error))))
             }
             (Ok(decision), _) => match candidate {
-                Some(Ok(candidate)) if is_spending => Ok(decision.with_candidate(&candidate)),
+                Some(Ok(candidate)) if can_be_denied => Ok(decision.with_candidate(&candidate)),
                 _ => Ok(decision),
             },
             (Err(error), _) => Err(error),
         }
     }
-}
-
-/// Returns whether the verb spends or would spend units, so that its denial can be waived.
-fn is_spending(verb: Verb) -> bool {
-    matches!(verb, Verb::Check | Verb::Peek | Verb::Charge)
 }
 
 /// A store with run-time settings for each policy.
@@ -264,5 +259,5 @@ fn candidate(switch: Option<&Arc<PolicySwitch>>) -> Option<&Policy> {
 
 /// Returns the operation under another policy.
 fn with_policy<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
-    Operation { verb: operation.verb, check: policy.key(operation.check.key).cost(operation.check.cost) }
+    Operation { check: policy.key(operation.check.key).cost(operation.check.cost), ..*operation }
 }

@@ -1,6 +1,6 @@
 //! Metrics and log lines of this module. Labels come from the configuration, never from requests.
 
-use slidegate_core::{Decision, Policy, Reason};
+use slidegate_core::{Decision, FallbackReason, Policy};
 
 use super::mode::Mode;
 use super::rules::OnFailure;
@@ -12,7 +12,7 @@ pub(super) fn count_store_error(error: &StoreError) {
 }
 
 /// Counts a decision without the store.
-pub(super) fn count_fallback(policy: &Policy, mode: OnFailure, reason: Reason) {
+pub(super) fn count_fallback(policy: &Policy, mode: OnFailure, reason: FallbackReason) {
     metrics::counter!(
         "slidegate_fallback_total",
         "policy" => label(policy),
@@ -26,7 +26,7 @@ pub(super) fn count_fallback(policy: &Policy, mode: OnFailure, reason: Reason) {
 pub(super) fn log_fallback_start(
     policy: &Policy,
     mode: OnFailure,
-    reason: Reason,
+    reason: FallbackReason,
     error: Option<&StoreError>,
 ) {
     let (policy, mode, reason) = (label(policy), mode.name(), reason.name());

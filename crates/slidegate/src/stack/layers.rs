@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(stack.is_immediate(), is_immediate, "a remote store waits, and the layers do not");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let used = |verb| {
-            let operation = Operation { verb, check: policy.key("a") };
+            let operation = Operation::new(verb, policy.key("a"));
             runtime.block_on(stack.execute(&[operation])).into_single().unwrap().quotas()[0].used
         };
         assert_eq!([used(Verb::Check), used(Verb::Peek)], [1, 1]);

@@ -15,8 +15,7 @@ const CONTEXT: &str = "slidegate 2026-11 key names";
 /// below 10^-8.
 const HASH_BYTES: usize = 16;
 /// Among a thousand policies, two collide in these bits with a probability of 10^-7. Their counts remain separate, but
-/// forgetting the keys of one also forgets those of the other. 42 bits are exactly the first seven letters of a hash in
-/// base 64.
+/// a reset of one of these policies also resets the other. 42 bits are exactly the first seven letters of a hash in base 64.
 const POLICY_BITS: u32 = 42;
 const KEY_BITS: u32 = u128::BITS - POLICY_BITS;
 const KEY_MASK: u128 = (1 << KEY_BITS) - 1;

@@ -35,8 +35,7 @@ impl<S: Store> StoreLimiter<S> {
 
     /// Decides several checks separately, in one round trip if the store is remote.
     pub async fn check_many(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let operations: Vec<_> =
-            checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
+        let operations: Vec<_> = checks.iter().map(|check| Operation::new(Verb::Check, *check)).collect();
         self.store.execute(&operations).await.into_iter().collect()
     }
 
@@ -77,7 +76,7 @@ impl<S: Store> StoreLimiter<S> {
     }
 
     async fn execute(&self, verb: Verb, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(&[Operation { verb, check }]).await.into_single()
+        self.store.execute(&[Operation::new(verb, check)]).await.into_single()
     }
 
     /// Waits until the check is allowed, at most `max_wait`.
@@ -95,34 +94,33 @@ impl<C: Clock> StoreLimiter<MemoryStore<C>> {
     /// Synchronous [`check`](Self::check).
     #[inline(always)]
     pub fn check_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Check, check })
+        self.store.execute_now(Operation::new(Verb::Check, check))
     }
 
     /// Synchronous [`check_many`](Self::check_many). Prefetches sixteen keys' memory at a time.
     pub fn check_many_now(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let operations: Vec<_> =
-            checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
+        let operations: Vec<_> = checks.iter().map(|check| Operation::new(Verb::Check, *check)).collect();
         self.store.execute_many_now(&operations)
     }
 
     /// Synchronous [`peek`](Self::peek).
     pub fn peek_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Peek, check })
+        self.store.execute_now(Operation::new(Verb::Peek, check))
     }
 
     /// Synchronous [`charge`](Self::charge).
     pub fn charge_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Charge, check })
+        self.store.execute_now(Operation::new(Verb::Charge, check))
     }
 
     /// Synchronous [`block`](Self::block).
     pub fn block_now(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Block, check: check.cost(block_cost(span)) })
+        self.store.execute_now(Operation::new(Verb::Block, check.cost(block_cost(span))))
     }
 
     /// Synchronous [`refund`](Self::refund).
     pub fn refund_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Refund, check })
+        self.store.execute_now(Operation::new(Verb::Refund, check))
     }
 
     /// Synchronous [`forget`](Self::forget).
@@ -132,7 +130,7 @@ impl<C: Clock> StoreLimiter<MemoryStore<C>> {
 
     /// Synchronous [`reset`](Self::reset).
     pub fn reset_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Reset, check })
+        self.store.execute_now(Operation::new(Verb::Reset, check))
     }
 }
 
@@ -146,7 +144,7 @@ pub(crate) async fn wait_until_allowed<S: Store>(
     let max_wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
     let end_ms = clock.now_ms().saturating_add(max_wait_ms);
     loop {
-        let decision = store.execute(&[Operation { verb: Verb::Check, check }]).await.into_single()?;
+        let decision = store.execute(&[Operation::new(Verb::Check, check)]).await.into_single()?;
         let left_ms = end_ms.saturating_sub(clock.now_ms());
         match decision.retry_after_ms() {
             Some(wait_ms) if wait_ms <= left_ms => clock.sleep(wait_ms).await,

@@ -48,11 +48,12 @@ pub use self::url::RemoteUrl;
 pub use self::url::StoreUrl;
 
 pub use crate::clock::AnyClock;
-use crate::clock::Clock;
+use crate::clock::{Clock, system_clock};
 use crate::error::StoreError;
 
 /// A verb and the check that it applies to.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Operation<'a> {
     /// Verb.
     pub verb: Verb,
@@ -60,10 +61,47 @@ pub struct Operation<'a> {
     pub check: Check<'a>,
 }
 
+impl<'a> Operation<'a> {
+    /// Creates an operation.
+    #[inline(always)]
+    pub const fn new(verb: Verb, check: Check<'a>) -> Self {
+        Self { verb, check }
+    }
+}
+
 /// Keeps counts and decides by them.
 ///
 /// A store receives whole operations and returns decisions, in one round trip and by its own clock. It never reads first
 /// and writes later, so there are no races. A store over another store implements [`StoreLayer`] instead.
+///
+/// Only [`execute`](Self::execute) is required:
+///
+/// ```
+/// use slidegate::store::{MemoryStore, Operation, Responses, Store, StoreLimiter};
+/// use slidegate::{Policy, StoreError};
+///
+/// /// Allows keys of at most 64 bytes.
+/// struct ShortKeys(MemoryStore);
+///
+/// impl Store for ShortKeys {
+///     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+///         let decide = |operation: &Operation<'_>| match operation.check.key.len() {
+///             0..=64 => self.0.execute_now(*operation),
+///             _ => Err(StoreError::usage("the key is longer than 64 bytes")),
+///         };
+///         operations.iter().map(decide).collect()
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = StoreLimiter::new(ShortKeys(MemoryStore::new()));
+/// let policy = Policy::parse("api", ["100/1m"])?;
+/// assert!(limiter.check(policy.key("user:1")).await?.is_allowed());
+/// assert!(limiter.check(policy.key(&[b'a'; 65])).await.is_err_and(|error| error.is_usage()));
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: Send + Sync {
     /// Executes one or many operations, each separately, in one round trip where there is one. The responses have the
     /// order of the operations, and operations on one key are decided in that order.
@@ -91,10 +129,17 @@ pub trait Store: Send + Sync {
     /// Concurrent counts may or may not be cleared. After an error some keys may have been cleared, and the call may be
     /// repeated. The call is meant for operators: it may take time in proportion to the size of the store, in small steps
     /// that leave the store free for decisions in between.
-    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
+    ///
+    /// The default returns a [usage error](StoreError::is_usage): the store cannot clear a whole policy.
+    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
+        let _ = policy;
+        std::future::ready(Err(StoreError::usage("this store cannot clear all keys of a policy")))
+    }
 
-    /// Returns the clock by which callers of this store wait.
-    fn clock(&self) -> &dyn Clock;
+    /// Returns the clock by which callers of this store wait. The default is the [system's](crate::SystemClock).
+    fn clock(&self) -> &dyn Clock {
+        system_clock()
+    }
 
     /// Returns whether [`execute`](Self::execute) never waits.
     fn is_immediate(&self) -> bool {

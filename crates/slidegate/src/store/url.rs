@@ -99,11 +99,8 @@ impl StoreUrl {
 
 #[cfg(not(all(feature = "redis", feature = "postgres")))]
 fn missing_feature(feature: &str) -> SettingsError {
-    let message = format!(
-        "this build has no {feature} store; enable the feature `{feature}` of the crate slidegate, as in \
-         slidegate = {{ version = \"{}\", features = [\"{feature}\"] }}",
-        env!("CARGO_PKG_VERSION")
-    );
+    let message =
+        format!("this build has no {feature} store; enable the feature `{feature}` of the crate slidegate");
     SettingsError::url(message)
 }
 

@@ -21,7 +21,7 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B },
-        // Refusals are rare. The pointer keeps all other responses as small as those of the inner service.
+        // Responses of the layer are rare. The pointer keeps all other responses as small as those of the inner service.
         Own { bytes: Option<Box<Bytes>> },
     }
 }

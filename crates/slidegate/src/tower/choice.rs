@@ -29,15 +29,25 @@ pub(super) enum TierChoice {
 /// Tiers of a limiter.
 pub(super) struct NamedTiers {
     /// `None` for a layer that was built without one, which has no tiers.
-    pub(super) limiter: Option<Limiter>,
-    pub(super) tiers: foldhash::HashMap<String, Tier>,
-    pub(super) name: TierName,
+    limiter: Option<Limiter>,
+    tiers: foldhash::HashMap<String, Tier>,
+    name: TierName,
     /// Choice for requests without a named tier.
-    pub(super) otherwise: TierChoice,
+    otherwise: TierChoice,
 }
 
 impl TierChoice {
-    /// Returns the tier of a request: none passes uncounted, and an error refuses the request.
+    /// Returns the choice of the limiter's tier that `name` returns, and of `self` for requests without a named tier.
+    pub(super) fn named(self, limiter: Option<Limiter>, name: TierName) -> Self {
+        let mut tiers = foldhash::HashMap::<String, Tier>::default();
+        if let Some(limiter) = &limiter {
+            let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
+            tiers.extend(limiter.tier_policies().map(of));
+        }
+        Self::Named(Arc::new(NamedTiers { limiter, tiers, name, otherwise: self }))
+    }
+
+    /// Returns the tier of a request: none passes uncounted, and an error rejects the request.
     #[inline]
     pub(super) fn tier(&self, request: &RequestHead<'_>) -> Option<Result<Cow<'_, Tier>, StoreError>> {
         match self {

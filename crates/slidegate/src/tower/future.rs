@@ -13,7 +13,7 @@ use super::body::ResponseBody;
 use super::limited::Annotation;
 
 pin_project! {
-    /// Future of a response: the inner service's with rate-limit headers, or a refusal.
+    /// Future of a response: the inner service's with rate-limit headers, or the response of the layer to a request that is not allowed.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E> {
         // A field of its own and not one of an enum, which would be built elsewhere and moved here.
@@ -27,12 +27,12 @@ pin_project! {
 enum Own<B, E> {
     /// Annotation of the inner service's response.
     Annotation(Option<Annotation>),
-    Refused(Option<BoxedRefusal>),
+    Response(Option<OwnResponse>),
     Waiting(Boxed<B, E>),
 }
 
-/// Boxed, because refusals are rare and all other futures would carry their size.
-pub(super) type BoxedRefusal = Box<Response<Bytes>>;
+/// Boxed, because such responses are rare and all other futures would carry their size.
+pub(super) type OwnResponse = Box<Response<Bytes>>;
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Outcome<B, E>> + Send>>;
 type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
@@ -43,8 +43,8 @@ impl<F, B, E> ResponseFuture<F, B, E> {
         Self { inner: Some(inner), own: Own::Annotation(annotation) }
     }
 
-    pub(super) fn refused(response: BoxedRefusal) -> Self {
-        Self { inner: None, own: Own::Refused(Some(response)) }
+    pub(super) fn own(response: OwnResponse) -> Self {
+        Self { inner: None, own: Own::Response(Some(response)) }
     }
 
     pub(super) fn waiting(future: impl Future<Output = Outcome<B, E>> + Send + 'static) -> Self {
@@ -68,7 +68,7 @@ impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
             (None, Own::Waiting(future)) => future.as_mut().poll(context),
-            (None, Own::Refused(response)) => {
+            (None, Own::Response(response)) => {
                 let Some(response) = response.take() else { panic!("polled after completion") };
                 Poll::Ready(Ok((*response).map(ResponseBody::own)))
             }

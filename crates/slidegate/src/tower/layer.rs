@@ -8,11 +8,11 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
-use super::choice::{NamedTiers, TierChoice};
+use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
+use super::not_allowed::NotAllowed;
 use super::payment::Payment;
-use super::refusal::Refusal;
 use super::rules::{MissingKey, Rules};
 use super::service::RateLimit;
 use super::style::HeaderStyle;
@@ -52,22 +52,14 @@ impl RateLimitLayer {
 
     /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
     ///
-    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
-    /// response names the known tiers.
+    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is rejected with 503, and
+    /// [`Undecided`](super::Undecided) in the extensions of its response names the known tiers.
     pub fn tier(
         self,
         tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| {
-            let limiter = rules.limiter_of_tiers.clone();
-            let mut tiers = foldhash::HashMap::<String, Tier>::default();
-            if let Some(limiter) = &limiter {
-                let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
-                tiers.extend(limiter.tier_policies().map(of));
-            }
-            let otherwise = rules.choice.clone();
-            rules.choice =
-                TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
+            rules.choice = rules.choice.clone().named(rules.limiter_of_tiers.clone(), Arc::new(tier));
         })
     }
 }
@@ -99,7 +91,7 @@ impl<S: Store> RateLimitLayer<S> {
                 payment: Payment::default(),
                 style: HeaderStyle::default(),
                 records_all: false,
-                refuse: None,
+                not_allowed: None,
             }),
         }
     }
@@ -116,7 +108,7 @@ impl<S> RateLimitLayer<S> {
         self.with(|rules| rules.key = key)
     }
 
-    /// Sets the handling of requests without a key. The default is [`MissingKey::Refused`].
+    /// Sets the handling of requests without a key. The default is [`MissingKey::Rejected`].
     pub fn missing_key(self, missing_key: MissingKey) -> Self {
         self.with(|rules| rules.missing_key = missing_key)
     }
@@ -176,11 +168,11 @@ impl<S> RateLimitLayer<S> {
 
     /// Sets the response to requests that are not allowed, in place of a problem document or a gRPC status. Rate-limit
     /// headers are added to it.
-    pub fn refuse_with(
+    pub fn when_not_allowed(
         self,
-        refuse: impl Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync + 'static,
+        response: impl Fn(&NotAllowed<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        self.with(|rules| rules.refuse = Some(Arc::new(refuse)))
+        self.with(|rules| rules.not_allowed = Some(Arc::new(response)))
     }
 }
 

@@ -8,8 +8,8 @@ use http::Response;
 use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
+use super::not_allowed::NotAllowed;
 use super::payment::Payment;
-use super::refusal::Refusal;
 use super::style::HeaderStyle;
 use crate::limiter::Limiter;
 use crate::store::StoreLimiter;
@@ -20,15 +20,16 @@ use crate::store::StoreLimiter;
 pub enum MissingKey {
     /// All such requests share one counter.
     Shared,
-    /// The request is refused with 400.
+    /// The request is rejected with 400.
     #[default]
-    Refused,
+    Rejected,
     /// The request passes uncounted.
     Passed,
 }
 
 pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
-pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
+pub(super) type NotAllowedResponse =
+    Arc<dyn Fn(&NotAllowed<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
@@ -42,7 +43,7 @@ pub(super) struct Rules<S> {
     pub(super) payment: Payment,
     pub(super) style: HeaderStyle,
     pub(super) records_all: bool,
-    pub(super) refuse: Option<Refuse>,
+    pub(super) not_allowed: Option<NotAllowedResponse>,
 }
 
 impl<S> Clone for Rules<S> {
@@ -57,7 +58,7 @@ impl<S> Clone for Rules<S> {
             payment: self.payment.clone(),
             style: self.style,
             records_all: self.records_all,
-            refuse: self.refuse.clone(),
+            not_allowed: self.not_allowed.clone(),
         }
     }
 }

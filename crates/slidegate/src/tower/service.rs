@@ -10,13 +10,13 @@ use slidegate_core::{Check, Decision, Verb};
 use tower_service::Service;
 
 use super::body::ResponseBody;
-use super::future::{BoxedRefusal, ResponseFuture};
+use super::future::{OwnResponse, ResponseFuture};
 use super::head::RequestHead;
 use super::key::Extracted;
 use super::key_bytes::KeyBytes;
 use super::limited::{Annotation, Annotator, Limited};
+use super::not_allowed::{NotAllowed, Undecided};
 use super::payment::{Before, Payment};
-use super::refusal::{Refusal, Undecided};
 use super::rules::{MissingKey, Rules};
 use super::tier::Tier;
 use crate::error::StoreError;
@@ -70,7 +70,7 @@ enum Step<T> {
     /// Passes to the inner service uncounted.
     Pass,
     /// Ends with this response.
-    Refuse(BoxedRefusal),
+    Respond(OwnResponse),
     Check(T),
 }
 
@@ -78,7 +78,7 @@ enum Step<T> {
 enum Start {
     /// Passes to the inner service, with an annotation of its response if it is counted.
     Serve(Option<Annotation>),
-    Refuse(BoxedRefusal),
+    Respond(OwnResponse),
     Wait(Pending),
 }
 
@@ -94,7 +94,7 @@ impl<S: Store> Rules<S> {
     fn start(&self, request: &RequestHead<'_>) -> Start {
         let tier = match self.choice.tier(request) {
             Some(Ok(tier)) => tier,
-            Some(Err(error)) => return Start::Refuse(self.undecided(error, request)),
+            Some(Err(error)) => return Start::Respond(self.undecided(error, request)),
             None => return Start::Serve(None),
         };
         let Some(Extracted::Now(name)) = self.key.find_now(request) else {
@@ -103,13 +103,13 @@ impl<S: Store> Rules<S> {
         let check = match self.check_request(tier, name, request) {
             Step::Check(check) => check,
             Step::Pass => return Start::Serve(None),
-            Step::Refuse(response) => return Start::Refuse(response),
+            Step::Respond(response) => return Start::Respond(response),
         };
         match self.decide_now(&check) {
             Some(Ok(decision)) if decision.is_allowed() => {
                 Start::Serve(Some(self.annotator().annotation(&check.tier, &decision)))
             }
-            Some(decided) => Start::Refuse(self.refused(check.tier.into_owned(), decided, request)),
+            Some(decided) => Start::Respond(self.not_allowed(check.tier.into_owned(), decided, request)),
             None => Start::Wait(Pending::Decision(check.into_owned())),
         }
     }
@@ -125,7 +125,9 @@ impl<S: Store> Rules<S> {
         let key = match (name, self.missing_key) {
             (Some(key), _) => key,
             (None, MissingKey::Shared) => KeyBytes::EMPTY,
-            (None, MissingKey::Refused) => return Step::Refuse(self.refusal(&Refusal::NoKey, request)),
+            (None, MissingKey::Rejected) => {
+                return Step::Respond(self.own_response(&NotAllowed::NoKey, request));
+            }
             (None, MissingKey::Passed) => return Step::Pass,
         };
         Step::Check(CheckRequest { tier, key, cost: self.cost.as_ref().map_or(1, |cost| cost(request)) })
@@ -147,22 +149,22 @@ impl<S: Store> Rules<S> {
         if !store.is_immediate() {
             return None;
         }
-        let responses = output_now(store.execute(&[Operation { verb: Verb::Check, check }]));
+        let responses = output_now(store.execute(&[Operation::new(Verb::Check, check)]));
         responses.map(Responses::into_single)
     }
 
     /// Builds the response to a request that was denied, or not decided because the store failed.
     #[cold]
-    fn refused(
+    fn not_allowed(
         &self,
         tier: Tier,
         decided: Result<Decision, StoreError>,
         request: &RequestHead<'_>,
-    ) -> BoxedRefusal {
+    ) -> OwnResponse {
         match decided {
             Ok(decision) => {
-                let denied = Refusal::Denied { tier: &tier, decision: &decision };
-                let mut response = self.refusal(&denied, request);
+                let denied = NotAllowed::Denied { tier: &tier, decision: &decision };
+                let mut response = self.own_response(&denied, request);
                 self.annotator().annotate(&mut *response, Limited::new(tier, decision));
                 response
             }
@@ -170,9 +172,9 @@ impl<S: Store> Rules<S> {
         }
     }
 
-    /// Creates the refusal of a request for which there is no decision, with the error for logging.
-    fn undecided(&self, error: StoreError, request: &RequestHead<'_>) -> BoxedRefusal {
-        let mut response = self.refusal(&Refusal::Undecided(&error), request);
+    /// Creates the response to a request for which there is no decision, with the error for logging.
+    fn undecided(&self, error: StoreError, request: &RequestHead<'_>) -> OwnResponse {
+        let mut response = self.own_response(&NotAllowed::Undecided(&error), request);
         response.extensions_mut().insert(Undecided(error));
         response
     }
@@ -182,10 +184,10 @@ impl<S: Store> Rules<S> {
         Annotator::new(self.style, self.records_all, self.limiter.store().clock())
     }
 
-    fn refusal(&self, refusal: &Refusal<'_>, request: &RequestHead<'_>) -> BoxedRefusal {
-        Box::new(match &self.refuse {
-            Some(refuse) => refuse(refusal, request),
-            None => refusal.response(request),
+    fn own_response(&self, reason: &NotAllowed<'_>, request: &RequestHead<'_>) -> OwnResponse {
+        Box::new(match &self.not_allowed {
+            Some(response) => response(reason, request),
+            None => reason.response(request),
         })
     }
 }
@@ -211,7 +213,7 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         match self.rules.start(&RequestHead::from(&request)) {
             Start::Serve(annotation) => ResponseFuture::served(self.inner.call(request), annotation),
-            Start::Refuse(response) => self.refuse(response),
+            Start::Respond(response) => self.respond(response),
             Start::Wait(pending) => self.wait(pending, request),
         }
     }
@@ -220,10 +222,10 @@ where
 impl<S, I: Clone> RateLimit<S, I> {
     #[cold]
     #[inline(never)]
-    fn refuse<F, B, E>(&mut self, response: BoxedRefusal) -> ResponseFuture<F, B, E> {
+    fn respond<F, B, E>(&mut self, response: OwnResponse) -> ResponseFuture<F, B, E> {
         // The polled service may hold a permit, which a denied request must not consume.
         self.inner = self.inner.clone();
-        ResponseFuture::refused(response)
+        ResponseFuture::own(response)
     }
 }
 
@@ -258,7 +260,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
                     let response = inner.call(Request::from_parts(parts, body)).await?;
                     return Ok(response.map(ResponseBody::inner));
                 }
-                Step::Refuse(response) => return Ok((*response).map(ResponseBody::own)),
+                Step::Respond(response) => return Ok((*response).map(ResponseBody::own)),
             };
             let at_ms = rules.limiter.store().clock().now_ms();
             let decided = rules.payment.before(&rules.limiter, check.check()).await;
@@ -266,7 +268,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             let mut limited = match decided {
                 Ok(decision) if decision.is_allowed() => Limited::new(tier, decision),
                 decided => {
-                    let response = rules.refused(tier, decided, &(&parts).into());
+                    let response = rules.not_allowed(tier, decided, &(&parts).into());
                     return Ok((*response).map(ResponseBody::own));
                 }
             };

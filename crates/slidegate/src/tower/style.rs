@@ -82,7 +82,7 @@ impl LegacyNumbers {
 
 #[cfg(test)]
 mod tests {
-    use slidegate_core::{Policy, QuotaReport, Reason, Retry, Source};
+    use slidegate_core::{FallbackReason, Policy, QuotaReport, Retry, Source};
 
     use http::HeaderMap;
 
@@ -106,7 +106,7 @@ mod tests {
                 decided(true, Source::Store, None),
                 decided(false, Source::Cache, Some(Retry::AfterMs(1001))),
                 decided(false, Source::Store, Some(Retry::Never)),
-                decided(true, Source::Fallback(Reason::Resting), None),
+                decided(true, Source::Fallback(FallbackReason::Resting), None),
                 decided(true, Source::Rule, None),
             ] {
                 for style in [

@@ -10,10 +10,11 @@ use std::time::Duration;
 use http::header::HOST;
 use http::uri::Authority;
 use http::{Request, Response};
-use slidegate_core::Decision;
+use slidegate_core::{Check, Decision};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
 use super::pause::Pauses;
@@ -72,8 +73,12 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
 /// use slidegate::Limiter;
 /// use slidegate::tower::WaitLayer;
 ///
-/// let their_api = Limiter::in_memory("their-api", ["10/1s strict-window"])?;
-/// let layer = WaitLayer::new(their_api, Duration::from_secs(30));
+/// let their_api = Limiter::builder("their-api")
+///     .quotas(["10/1s strict-window"])
+///     .tier("search", ["1/1s strict-window"])
+///     .in_memory()?;
+/// let layer = WaitLayer::new(their_api, Duration::from_secs(30))
+///     .tier(|request| request.path().starts_with("/search").then_some("search"));
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -83,7 +88,9 @@ pub struct WaitLayer<S = Arc<StoreStack>> {
 
 struct Rules<S> {
     limiter: Arc<StoreLimiter<S>>,
-    tier: Tier,
+    /// Limiter whose tiers requests can have.
+    limiter_of_tiers: Option<Limiter>,
+    choice: TierChoice,
     key: Key,
     max_wait: Duration,
     pauses: Pauses,
@@ -93,10 +100,23 @@ impl WaitLayer {
     /// Keeps requests to each host and port under the limiter's policy. No request waits longer than `max_wait`. The host
     /// comes from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests
     /// of a tonic client, whose channel knows the host.
-    #[expect(clippy::needless_pass_by_value, reason = "takes the limiter as `RateLimitLayer::new` does")]
     pub fn new(limiter: Limiter, max_wait: Duration) -> Self {
         let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
-        Self::over(store, limiter.policy().clone(), max_wait)
+        let layer = Self::over(store, limiter.policy().clone(), max_wait);
+        layer.with(|rules| rules.limiter_of_tiers = Some(limiter))
+    }
+
+    /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
+    ///
+    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is not sent; its error,
+    /// [`Undecided`](WaitError::Undecided), names the known tiers.
+    pub fn tier(
+        self,
+        tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| {
+            rules.choice = rules.choice.clone().named(rules.limiter_of_tiers.clone(), Arc::new(tier));
+        })
     }
 }
 
@@ -104,15 +124,29 @@ impl<S: Store> WaitLayer<S> {
     /// Keeps requests under a policy as [`new`](WaitLayer::new) does, over a store of any type.
     pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
         let key = Key::by(|request| Some(server_of(request)));
-        let rules = Rules { limiter, tier: policy.into(), key, max_wait, pauses: Pauses::default() };
-        Self { rules: Arc::new(rules) }
+        let choice = TierChoice::Fixed(policy.into());
+        let pauses = Pauses::default();
+        Self { rules: Arc::new(Rules { limiter, limiter_of_tiers: None, choice, key, max_wait, pauses }) }
     }
 
     /// Sets the key of requests in place of the host and port. Requests without a key are sent without a wait.
     pub fn key(self, key: Key) -> Self {
-        let Rules { limiter, tier, max_wait, .. } = &*self.rules;
-        let (limiter, tier, max_wait) = (Arc::clone(limiter), tier.clone(), *max_wait);
-        Self { rules: Arc::new(Rules { limiter, tier, key, max_wait, pauses: Pauses::default() }) }
+        self.with(|rules| rules.key = key)
+    }
+
+    /// Returns a layer with other rules, and with pauses of its own.
+    fn with(self, change: impl FnOnce(&mut Rules<S>)) -> Self {
+        let Rules { limiter, limiter_of_tiers, choice, key, max_wait, .. } = &*self.rules;
+        let mut rules = Rules {
+            limiter: Arc::clone(limiter),
+            limiter_of_tiers: limiter_of_tiers.clone(),
+            choice: choice.clone(),
+            key: key.clone(),
+            max_wait: *max_wait,
+            pauses: Pauses::default(),
+        };
+        change(&mut rules);
+        Self { rules: Arc::new(rules) }
     }
 }
 
@@ -145,8 +179,7 @@ impl<S> Clone for WaitLayer<S> {
 
 impl<S> fmt::Debug for WaitLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rules { tier, max_wait, .. } = &*self.rules;
-        f.debug_struct("WaitLayer").field("tier", tier).field("max_wait", max_wait).finish_non_exhaustive()
+        f.debug_struct("WaitLayer").field("max_wait", &self.rules.max_wait).finish_non_exhaustive()
     }
 }
 
@@ -177,18 +210,17 @@ impl<S, I: fmt::Debug> fmt::Debug for Wait<S, I> {
 }
 
 impl<S: Store> Rules<S> {
-    /// Waits until a request with this key may be sent and `inner` is ready.
+    /// Waits until a request with this check may be sent and `inner` is ready.
     async fn wait<I: Service<Q> + Clone, Q>(
         &self,
-        key: &[u8],
+        check: Check<'_>,
         inner: &mut I,
     ) -> Result<(), WaitError<I::Error>> {
         let clock = self.limiter.store().clock();
         let max_wait_ms = u64::try_from(self.max_wait.as_millis()).unwrap_or(u64::MAX);
         let end_ms = clock.now_ms().saturating_add(max_wait_ms);
-        let check = self.tier.policy().key(key);
         loop {
-            self.wait_for_server(key, end_ms).await?;
+            self.wait_for_server(check.key, end_ms).await?;
             let left = Duration::from_millis(end_ms.saturating_sub(clock.now_ms()));
             let decision = self.limiter.wait(check, left).await.map_err(WaitError::Undecided)?;
             if !decision.is_allowed() {
@@ -197,7 +229,7 @@ impl<S: Store> Rules<S> {
             let at_ms = clock.now_ms();
             ready(inner).await?;
             let now_ms = clock.now_ms();
-            if self.pauses.left_ms(key, now_ms) == 0 {
+            if self.pauses.left_ms(check.key, now_ms) == 0 {
                 return Ok(());
             }
             // A response has requested a pause meanwhile. The request was not sent, so its cost is refunded. Without a
@@ -254,9 +286,10 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let key = rules.key.find(&(&parts).into()).resolve().await;
-            match &key {
-                Some(key) => rules.wait(key, &mut inner).await?,
-                None => ready(&mut inner).await?,
+            let tier = rules.choice.tier(&(&parts).into()).transpose().map_err(WaitError::Undecided)?;
+            match (&key, &tier) {
+                (Some(key), Some(tier)) => rules.wait(tier.policy().key(&**key), &mut inner).await?,
+                _ => ready(&mut inner).await?,
             }
             let response = inner.call(Request::from_parts(parts, body)).await.map_err(WaitError::Inner)?;
             let (parts, body) = response.into_parts();

@@ -87,7 +87,7 @@ pub(crate) async fn strict_windows_merge_up_to_their_bounds<S: Store>(subject: S
         let policy = Policy::parse("merged", [quota.as_str()]).unwrap();
         let run = async |verb: Verb, at_ms: u64, cost: u64| {
             (subject.set_now)(start_ms + at_ms);
-            let operation = Operation { verb, check: policy.key(case.name).cost(cost) };
+            let operation = Operation::new(verb, policy.key(case.name).cost(cost));
             subject.store.execute(&[operation]).await.into_single().unwrap()
         };
         for (at_ms, units) in case.admissions {
@@ -115,7 +115,7 @@ pub(crate) async fn fewer_slots_merge_nothing_until_units_are_added<S: Store>(su
         let start_ms = START + 10 * WINDOW_MS * number;
         let run = async |verb: Verb, at_ms: u64, policy: &Policy, cost: u64| {
             (subject.set_now)(start_ms + at_ms);
-            let operation = Operation { verb, check: policy.key(key).cost(cost) };
+            let operation = Operation::new(verb, policy.key(key).cost(cost));
             subject.store.execute(&[operation]).await.into_single().unwrap()
         };
         for pair in 1..=8 {

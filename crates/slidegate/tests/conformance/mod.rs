@@ -70,14 +70,14 @@ impl Reference {
     }
 
     fn execute_at(&mut self, operation: &Operation<'_>, moment: Moment) -> Decision {
-        let Operation { verb, check: Check { policy, key, cost } } = *operation;
+        let Operation { verb, check: Check { policy, key, cost }, .. } = *operation;
         let states = self.0.entry((policy.name().to_owned(), key.to_vec())).or_default();
         decide(states, policy, Action::at(verb, moment, cost)).0
     }
 
     /// Returns the time until the trace's key counts nothing under the policy.
     fn reset_after_ms_of(&mut self, policy: &Policy, now_ms: u64) -> u64 {
-        let peek = Operation { verb: Verb::Peek, check: policy.key("k") };
+        let peek = Operation::new(Verb::Peek, policy.key("k"));
         self.execute(&peek, now_ms).quotas().iter().map(|quota| quota.reset_after_ms).max().unwrap_or(0)
     }
 }
@@ -86,7 +86,7 @@ impl Reference {
 pub(crate) fn policies() -> Vec<Policy> {
     let parse = |name: &str, quotas: &[&str]| Policy::parse(name, quotas.iter().copied()).unwrap();
     let mut policies: Vec<Policy> = Algorithm::ALL
-        .into_iter()
+        .iter()
         .map(|algorithm| parse(algorithm.name(), &[&format!("10/1s {algorithm}")]))
         .collect();
     policies.extend([
@@ -138,7 +138,7 @@ pub(crate) fn operation<'a>(
         4 => random.below(1 << 49),
         _ => 1,
     };
-    Operation { verb, check: policy.key(random.pick(keys)).cost(cost) }
+    Operation::new(verb, policy.key(random.pick(keys)).cost(cost))
 }
 
 /// A long seeded trace of all operations on few keys: all decisions equal the core's.
@@ -169,7 +169,7 @@ pub(crate) async fn decides_like_the_core_within<S: Store>(subject: Subject<S>, 
         for (policy, key) in policies.iter().flat_map(|policy| keys.iter().map(move |key| (policy, key))) {
             let _ = subject
                 .store
-                .execute(&[Operation { verb: Verb::Reset, check: policy.key(key) }])
+                .execute(&[Operation::new(Verb::Reset, policy.key(key))])
                 .await
                 .into_single()
                 .unwrap();
@@ -222,7 +222,7 @@ pub(crate) async fn decides_like_the_core_at_the_extremes<S: Store>(subject: Sub
                 _ => Verb::Check,
             };
             (subject.set_now)(now_ms);
-            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            let operation = Operation::new(verb, policy.key("k").cost(cost));
             let expected = reference.execute(&operation, now_ms);
             let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
@@ -253,17 +253,15 @@ pub(crate) async fn counter_forms_change_without_a_difference<S: Store>(subject:
         for step in 0..400 {
             now_ms += policy.quotas()[0].window_ms() / 4 * *random.pick(&[0, 0, 0, 0, 1, 4, 8]);
             (subject.set_now)(now_ms);
-            let used = reference
-                .execute(&Operation { verb: Verb::Peek, check: policy.key("k") }, now_ms)
-                .quotas()[0]
-                .used;
+            let used =
+                reference.execute(&Operation::new(Verb::Peek, policy.key("k")), now_ms).quotas()[0].used;
             // To just below, at and just above the threshold, or by one.
             let cost = match random.below(3) {
                 0 => (threshold - 2 + random.below(4)).saturating_sub(used),
                 1 => threshold - 2 + random.below(4),
                 _ => 1,
             };
-            let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+            let operation = Operation::new(Verb::Check, policy.key("k").cost(cost));
             let expected = reference.execute(&operation, now_ms);
             let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "step {step}: {operation:?} at {now_ms}");
@@ -280,7 +278,7 @@ fn extreme_policy(random: &mut Random, name: &str) -> Policy {
         let window_ms =
             if window_ms > 2000 && random.below(2) == 0 { window_ms / 1000 * 1000 } else { window_ms };
         let quota = Quota::new(limit, Duration::from_millis(window_ms)).unwrap();
-        let quota = quota.with_algorithm(*random.pick(&Algorithm::ALL));
+        let quota = quota.with_algorithm(*random.pick(Algorithm::ALL));
         let quota = match (quota.algorithm(), random.below(2)) {
             (Algorithm::TokenBucket, 0) => quota.with_burst(random.of_any_size(47)),
             (Algorithm::StrictWindow, 0) => quota.with_slots(4 + 2 * random.below(5)),
@@ -301,7 +299,7 @@ pub(crate) async fn decides_like_the_core_when_the_clock_steps_back<S: Store>(su
         let key = format!("key {number}");
         let mut now_ms = START + number as u64 * 1_000_000_000;
         for step in 0..300 {
-            let peek = Operation { verb: Verb::Peek, check: policy.key(&key) };
+            let peek = Operation::new(Verb::Peek, policy.key(&key));
             let is_live = reference.execute(&peek, now_ms).quotas().iter().any(|quota| quota.used > 0);
             now_ms = match random.below(8) {
                 0 if is_live => now_ms - random.below(900),
@@ -425,7 +423,7 @@ pub(crate) async fn drops_the_same_versions_as_the_core<S: Store>(subject: Subje
         })
         .collect();
     for policy in versions.iter().chain(&versions).chain(versions.iter().rev()) {
-        let operation = Operation { verb: Verb::Check, check: policy.key("k") };
+        let operation = Operation::new(Verb::Check, policy.key("k"));
         let expected = reference.execute(&operation, START);
         assert_eq!(subject.store.execute(&[operation]).await.into_single().unwrap(), expected, "{policy:?}");
     }
@@ -442,7 +440,7 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
     {
         now_ms += after_ms;
         (subject.set_now)(now_ms);
-        let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+        let operation = Operation::new(Verb::Check, policy.key("k").cost(cost));
         let expected = reference.execute(&operation, now_ms);
         assert_eq!(
             subject.store.execute(&[operation]).await.into_single().unwrap(),
@@ -517,8 +515,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
 
         let forgotten = limiter.forget(&policy).await.unwrap();
         assert!(forgotten.is_none_or(|keys| keys == count), "{forgotten:?}");
-        let peeks: Vec<_> =
-            checks.iter().map(|check| Operation { verb: Verb::Peek, check: *check }).collect();
+        let peeks: Vec<_> = checks.iter().map(|check| Operation::new(Verb::Peek, *check)).collect();
         for part in peeks.chunks(250) {
             for decision in limiter.store().execute(part).await {
                 let decision = decision.unwrap();

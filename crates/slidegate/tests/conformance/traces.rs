@@ -16,9 +16,7 @@ pub(crate) async fn decides_like_the_oracle<S: Store>(subject: Subject<S>) {
         async move |policy: &Policy, step: Step| {
             set_now(step.now_ms);
             let check = policy.key(&key).cost(step.cost);
-            Outcome::from(
-                &store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap(),
-            )
+            Outcome::from(&store.execute(&[Operation::new(step.verb, check)]).await.into_single().unwrap())
         }
     };
     assert_traces_match_oracle(12 * effort, new_key).await;
@@ -31,7 +29,7 @@ pub(crate) async fn a_lowered_bucket_fills_in_time<S: Store>(subject: Subject<S>
     let fast = Policy::parse("lowered", ["1000/1s token-bucket"]).unwrap();
     let slow = Policy::parse("lowered", ["10/1m token-bucket"]).unwrap();
     let check = async |policy: &Policy, key: &str, cost: u64| {
-        let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
+        let operation = Operation::new(Verb::Check, policy.key(key).cost(cost));
         subject.store.execute(&[operation]).await.into_single().unwrap()
     };
     for key in ["at once", "after 3 s", "after 400 ms"] {
@@ -57,7 +55,7 @@ pub(crate) async fn a_lowered_bucket_fills_in_time<S: Store>(subject: Subject<S>
 /// A count in another tier's window survives a request in a third tier that counts by another algorithm.
 pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    for (number, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+    for (number, &algorithm) in Algorithm::ALL.iter().enumerate() {
         let name = format!("tiers {number}");
         let other = Algorithm::ALL[(number + 1) % 5];
         let tier = |quotas: &[&str]| Policy::parse(&name, quotas.iter().copied()).unwrap();
@@ -65,7 +63,7 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
         let longer = tier(&[&format!("10/1h {algorithm}")]);
         let elsewhere = tier(&[&format!("10/1m {other}")]);
         let check = async |policy: &Policy, key: &str, cost: u64| {
-            let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
+            let operation = Operation::new(Verb::Check, policy.key(key).cost(cost));
             subject.store.execute(&[operation]).await.into_single().unwrap().is_allowed()
         };
         assert!(check(&longer, "k", 10).await);
@@ -85,7 +83,7 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Stor
     let slow = Policy::parse("in turn", ["10/1m token-bucket"]).unwrap();
     let fast = Policy::parse("in turn", ["1000/1s token-bucket"]).unwrap();
     let check = async |policy: &Policy, cost: u64| {
-        let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+        let operation = Operation::new(Verb::Check, policy.key("k").cost(cost));
         subject.store.execute(&[operation]).await.into_single().unwrap()
     };
     (subject.set_now)(START);
@@ -108,12 +106,12 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Stor
 /// Units refunded under one version of a policy are refunded under all versions that counted them.
 pub(crate) async fn a_refund_applies_to_every_version<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let name = format!("refunded {algorithm}");
         let small = Policy::parse(&name, [format!("10/1h {algorithm}").as_str()]).unwrap();
         let large = Policy::parse(&name, [format!("1000/1m {algorithm}").as_str()]).unwrap();
         let run = async |verb: Verb, policy: &Policy, cost: u64| {
-            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            let operation = Operation::new(verb, policy.key("k").cost(cost));
             subject.store.execute(&[operation]).await.into_single().unwrap()
         };
         assert!(run(Verb::Check, &small, 1).await.is_allowed());
@@ -139,7 +137,7 @@ pub(crate) async fn an_empty_count_hides_no_other_after_a_step_back<S: Store>(su
         let first = version(&[&format!("7/10ms {algorithm}"), &format!("300/1s {other}")]);
         let run = async |verb: Verb, at_ms: u64, policy: &Policy, cost: u64| {
             (subject.set_now)(at_ms);
-            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            let operation = Operation::new(verb, policy.key("k").cost(cost));
             subject.store.execute(&[operation]).await.into_single().unwrap()
         };
         let _ = run(Verb::Block, START, &first, 14).await;

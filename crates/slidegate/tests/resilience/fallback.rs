@@ -8,7 +8,7 @@ use slidegate::resilience::{
     BreakerState, Budget, FailureRule, Fallback, Mode, OnFailure, PolicySwitch, Switch,
 };
 use slidegate::store::{Store, StoreLimiter};
-use slidegate::{Clock, Policy, Reason, Source};
+use slidegate::{Clock, FallbackReason, Policy, Source};
 
 use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
 
@@ -24,14 +24,14 @@ fn policy(name: &str) -> Policy {
 }
 
 /// All faults, and the reason of the fallback decision for each.
-const FAULTS: [(Fault, Reason); 7] = [
-    (Fault::Down, Reason::Unavailable),
-    (Fault::BlackHole, Reason::Timeout),
-    (Fault::Lost, Reason::Timeout),
-    (Fault::Slow(21), Reason::Timeout),
-    (Fault::Slow(1000), Reason::Timeout),
-    (Fault::Refused, Reason::Refused),
-    (Fault::Full, Reason::Full),
+const FAULTS: [(Fault, FallbackReason); 7] = [
+    (Fault::Down, FallbackReason::Unavailable),
+    (Fault::BlackHole, FallbackReason::Timeout),
+    (Fault::Lost, FallbackReason::Timeout),
+    (Fault::Slow(21), FallbackReason::Timeout),
+    (Fault::Slow(1000), FallbackReason::Timeout),
+    (Fault::Refused, FallbackReason::Refused),
+    (Fault::Full, FallbackReason::Full),
 ];
 
 #[tokio::test(start_paused = true)]
@@ -118,11 +118,11 @@ async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
         let open = limiter.check(policy("open").key("k")).await.unwrap();
         assert!(open.is_allowed() && open.source() == Source::Fallback(reason), "{fault:?}: {open:?}");
         let error = limiter.check(policy("closed").key("k")).await.unwrap_err();
-        assert_eq!(error.may_have_counted(), reason == Reason::Timeout, "{fault:?}: {error}");
+        assert_eq!(error.may_have_counted(), reason == FallbackReason::Timeout, "{fault:?}: {error}");
         for expected in [true, true, false] {
             let local = limiter.check(policy("local").key("k")).await.unwrap();
             assert_eq!(local.is_allowed(), expected, "half of four: {fault:?}");
-            let resting = Source::Fallback(Reason::Resting);
+            let resting = Source::Fallback(FallbackReason::Resting);
             assert!(local.source() == Source::Fallback(reason) || local.source() == resting, "{local:?}");
             assert_eq!(local.limit(), 2);
         }
@@ -386,7 +386,10 @@ async fn shadow_mode_counts_and_reports_and_denies_nothing() {
     assert!(limiter.check(api.key("foe")).await.unwrap().is_allowed());
     *fault.lock().unwrap() = Fault::Down;
     let undecided = limiter.check(api.key("k")).await.unwrap();
-    assert_eq!((undecided.is_allowed(), undecided.source()), (true, Source::Fallback(Reason::Unavailable)));
+    assert_eq!(
+        (undecided.is_allowed(), undecided.source()),
+        (true, Source::Fallback(FallbackReason::Unavailable))
+    );
     assert!(limiter.refund(api.key("k")).await.is_ok(), "a refund succeeds");
     *fault.lock().unwrap() = Fault::None;
     limiter.store().update("api", |switch| {

@@ -15,7 +15,7 @@ fn jittered_ms(seed: u64, max_ms: u64) -> Vec<u64> {
     let jitter = Jitter::new(memory(&clock), Duration::from_millis(max_ms)).with_seed(seed);
     let policy = policy();
     assert_eq!(check(&jitter, policy.key("a").cost(5)), check(&memory(&clock), policy.key("a").cost(5)));
-    let deny = Operation { verb: Verb::Check, check: policy.key("a") };
+    let deny = Operation::new(Verb::Check, policy.key("a"));
     let one_by_one = (0..100).map(|_| check(&jitter, deny.check));
     let together = at_once(jitter.execute(&[deny; 100])).into_iter().map(Result::unwrap);
     one_by_one.chain(together).map(|denied| denied.retry_after_ms().unwrap()).collect()
@@ -69,7 +69,7 @@ fn caching_and_jitter_are_set_per_policy() {
             let has_jitter = first.retry_after_ms() > Some(1000);
             assert_eq!(has_jitter, policy.name() == "login", "{}: {first:?}", policy.name());
         }
-        let many = [&login, &search].map(|policy| Operation { verb: Verb::Check, check: policy.key("a") });
+        let many = [&login, &search].map(|policy| Operation::new(Verb::Check, policy.key("a")));
         let waits = at_once(jitter.execute(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
         assert!(waits.collect::<Vec<_>>()[0] > Some(1000));
     }

@@ -34,7 +34,7 @@ fn cache<S: Store>(store: S, clock: &ManualClock, max_age_ms: u64) -> DeniedCach
 }
 
 fn execute(store: &impl Store, verb: Verb, check: Check<'_>) -> Decision {
-    at_once(store.execute(&[Operation { verb, check }])).into_single().unwrap()
+    at_once(store.execute(&[Operation::new(verb, check)])).into_single().unwrap()
 }
 
 fn check(store: &impl Store, check: Check<'_>) -> Decision {
@@ -87,7 +87,7 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
         }
     }
     for (policy, key) in versions.iter().flat_map(|policy| KEYS.map(|key| (policy, key))) {
-        let peek = Operation { verb: Verb::Peek, check: policy.key(key) };
+        let peek = Operation::new(Verb::Peek, policy.key(key));
         assert_eq!(
             at_once(cache.store().execute(&[peek])).into_single(),
             at_once(twin.execute(&[peek])).into_single(),
@@ -248,7 +248,7 @@ fn a_denial_that_arrives_after_a_refund_is_not_cached() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
-    let send = |verb| execute_one(&cache, Operation { verb, check: policy.key("a") });
+    let send = |verb| execute_one(&cache, Operation::new(verb, policy.key("a")));
     for verb in [Verb::Refund, Verb::Reset] {
         let mut denied = pin!(send(Verb::Check));
         assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending(), "sent and decided");
@@ -269,7 +269,7 @@ fn a_denial_that_arrives_before_a_refund_is_dropped_with_it() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
-    let send = |verb| execute_one(&cache, Operation { verb, check: policy.key("a") });
+    let send = |verb| execute_one(&cache, Operation::new(verb, policy.key("a")));
     for is_cancelled in [true, false] {
         let mut refund = Box::pin(send(Verb::Refund));
         assert!(poll(refund.as_mut()).is_pending());
@@ -312,7 +312,7 @@ fn a_denial_that_arrives_after_a_forget_is_not_cached() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
-    let mut denied = pin!(execute_one(&cache, Operation { verb: Verb::Check, check: policy.key("a") }));
+    let mut denied = pin!(execute_one(&cache, Operation::new(Verb::Check, policy.key("a"))));
     assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending(), "sent and decided");
     let mut forget = Box::pin(cache.forget(&policy));
     assert!(poll(forget.as_mut()).is_pending() && poll(forget.as_mut()).is_pending());
@@ -327,7 +327,7 @@ fn a_denial_that_arrives_after_a_forget_is_not_cached() {
 fn a_refund_in_flight_ends_the_cached_denial() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
-    let send = |verb, cost| execute_one(&cache, Operation { verb, check: policy.key("a").cost(cost) });
+    let send = |verb, cost| execute_one(&cache, Operation::new(verb, policy.key("a").cost(cost)));
     let mut denied = pin!(send(Verb::Check, 6));
     while poll(denied.as_mut()).is_pending() {}
     assert_eq!(cache.len(), 1);
@@ -339,7 +339,7 @@ fn a_refund_in_flight_ends_the_cached_denial() {
 fn a_batch_sends_uncached_requests_in_one_round_trip() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
-    let operation = |verb, key: &'static str, cost| Operation { verb, check: policy.key(key).cost(cost) };
+    let operation = |verb, key: &'static str, cost| Operation::new(verb, policy.key(key).cost(cost));
     let send = |operations: &[Operation<'_>]| {
         let mut answers = pin!(cache.execute(operations));
         let mut polls = 0;

@@ -56,15 +56,11 @@ impl Store for ExactStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         let mut states = self.states.lock().unwrap();
         let decide_one = |operation: &Operation<'_>| {
-            let Operation { verb, check: Check { policy, key, cost } } = *operation;
+            let Operation { verb, check: Check { policy, key, cost }, .. } = *operation;
             let action = Action::new(verb, self.clock.now_ms(), cost);
             Ok(decide(states.entry(key.to_vec()).or_default(), policy, action).0)
         };
         operations.iter().map(decide_one).collect()
-    }
-
-    async fn forget(&self, _: &Policy) -> Result<Option<u64>, StoreError> {
-        Err(StoreError::permanent("not supported"))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -84,7 +80,7 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn under(self, policy: &Policy) -> Operation<'_> {
-        Operation { verb: self.verb, check: policy.key(self.key).cost(self.cost) }
+        Operation::new(self.verb, policy.key(self.key).cost(self.cost))
     }
 }
 
@@ -148,7 +144,7 @@ pub(crate) fn trace() -> impl Strategy<Value = Trace> {
 }
 
 pub(crate) fn algorithm() -> impl Strategy<Value = Algorithm> {
-    select(&Algorithm::ALL[..])
+    select(Algorithm::ALL)
 }
 
 /// Versions of one policy: other limits, other windows, several quotas, one algorithm or all.
@@ -157,7 +153,7 @@ pub(crate) fn versions(algorithm: Algorithm) -> Vec<Policy> {
         Algorithm::TokenBucket => "burst=7",
         Algorithm::StrictWindow => "slots=4",
         Algorithm::SlidingWindow | Algorithm::FixedWindow => "anchor=first-request",
-        Algorithm::SlidingLog => "",
+        _ => "",
     };
     let of_one_algorithm: [&[&str]; 6] =
         [&["5/1s"], &["8/1s"], &["3/1s"], &["5/400ms"], &["4/1s", "7/3s"], &["9/3s", "3/200ms", "6/1s"]];

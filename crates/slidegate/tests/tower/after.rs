@@ -203,7 +203,7 @@ impl StoreLayer for ContendedStore {
             let decision = self.0.execute_now(*operation)?;
             if !decision.is_allowed() {
                 let check = operation.check.cost(1);
-                let _ = self.0.execute_now(Operation { verb: Verb::Check, check })?;
+                let _ = self.0.execute_now(Operation::new(Verb::Check, check))?;
             }
             Ok(decision)
         };

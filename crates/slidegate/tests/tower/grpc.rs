@@ -69,7 +69,8 @@ async fn stream_messages_pass_unbuffered() {
 #[tokio::test]
 async fn callers_are_distinguished_by_their_metadata() {
     let by_token = Key::header(http::HeaderName::from_static("x-token"));
-    let mut client = started(layer("1/1m fixed-window").key(by_token).missing_key(MissingKey::Refused)).await;
+    let mut client =
+        started(layer("1/1m fixed-window").key(by_token).missing_key(MissingKey::Rejected)).await;
     assert_eq!(call(&mut client).await.unwrap_err().code(), Code::InvalidArgument, "the call has no token");
     for (token, expected) in [("a", Code::Ok), ("b", Code::Ok), ("a", Code::ResourceExhausted)] {
         let mut request = Request::new(HealthCheckRequest::default());

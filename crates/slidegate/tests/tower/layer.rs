@@ -10,8 +10,8 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::resilience::{Mode, PolicySwitch, Switch};
 use slidegate::store::{Operation, Responses, StoreLayer, StoreLimiter};
-use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
-use slidegate::{Decision, Limiter, ManualClock, Policy, Reason, Source, StoreError, Verb};
+use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, NotAllowed, RateLimitLayer, Tier, Undecided};
+use slidegate::{Decision, FallbackReason, Limiter, ManualClock, Policy, Source, StoreError, Verb};
 use tower::Layer;
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -151,8 +151,8 @@ async fn a_missing_key_follows_the_layers_rule() {
         let key = Key::header(HeaderName::from_static("x-api-key"));
         over(by_path(&["1/1m fixed-window"]).key(key).missing_key(missing))
     };
-    let refused = send(&layer(MissingKey::Refused), get("/")).await;
-    assert_eq!((refused.status(), header(&refused, "ratelimit")), (StatusCode::BAD_REQUEST, None));
+    let rejected = send(&layer(MissingKey::Rejected), get("/")).await;
+    assert_eq!((rejected.status(), header(&rejected, "ratelimit")), (StatusCode::BAD_REQUEST, None));
     let shared = layer(MissingKey::Shared);
     assert_eq!(send(&shared, get("/")).await.status(), StatusCode::OK);
     assert_eq!(send(&shared, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
@@ -185,16 +185,16 @@ async fn tier_cost_and_skip_depend_on_the_request() {
 
 /// A layer over a store has no tiers, so a named tier must not mean the quotas without a tier.
 #[tokio::test]
-async fn a_tier_of_a_layer_without_a_limiter_is_refused() {
+async fn a_tier_of_a_layer_without_a_limiter_is_rejected() {
     let limiter = Limiter::in_memory("api", ["2/1m"]).unwrap();
     let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
     let layer = RateLimitLayer::over(store, limiter.policy().clone())
         .key(Key::method())
         .tier(|request| request.headers.get("x-tier")?.to_str().ok());
     let service = over(layer);
-    let refused = send(&service, Request::get("/").header("x-tier", "known").body(()).unwrap()).await;
-    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-    let error = refused.extensions().get::<Undecided>().unwrap().0.to_string();
+    let rejected = send(&service, Request::get("/").header("x-tier", "known").body(()).unwrap()).await;
+    assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let error = rejected.extensions().get::<Undecided>().unwrap().0.to_string();
     assert_eq!(error, "tier \"known\": only a layer built by `new` has tiers");
     assert_eq!(send(&service, get("/")).await.status(), StatusCode::OK);
 }
@@ -269,9 +269,9 @@ async fn a_cost_can_be_set_after_the_response() {
 }
 
 #[tokio::test]
-async fn refusal_responses_are_customizable() {
-    let layer = by_path(&["1/1m fixed-window"]).refuse_with(|refusal, request| {
-        let Refusal::Denied { decision, .. } = refusal else { panic!("{refusal:?}") };
+async fn responses_to_requests_that_are_not_allowed_are_customizable() {
+    let layer = by_path(&["1/1m fixed-window"]).when_not_allowed(|reason, request| {
+        let NotAllowed::Denied { decision, .. } = reason else { panic!("{reason:?}") };
         let text = format!("{} for {} ms", request.uri.path(), decision.retry_after_ms().unwrap());
         Response::builder().status(420).body(Bytes::from(text)).unwrap()
     });
@@ -374,7 +374,7 @@ impl StoreLayer for OpenFallback {
     async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
         let allow = |operation: &Operation<'_>| {
             self.1.lock().unwrap().push(operation.verb);
-            Ok(Decision::allowed_by(operation.check.policy, Source::Fallback(Reason::Timeout)))
+            Ok(Decision::allowed_by(operation.check.policy, Source::Fallback(FallbackReason::Timeout)))
         };
         operations.iter().map(allow).collect()
     }

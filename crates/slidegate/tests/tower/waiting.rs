@@ -10,8 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
+use slidegate::store::StoreLimiter;
 use slidegate::tower::{WaitError, WaitLayer};
-use slidegate::{Clock, ManualClock, Policy};
+use slidegate::{Clock, Limiter, ManualClock, Policy};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::readiness::ReadyOnSecondPoll;
@@ -99,6 +100,37 @@ async fn a_denying_server_gets_no_requests_until_its_retry_time() {
     let server = self::server(vec![denial()]);
     let outcomes = send("100/1s", 2, &server, 2).await;
     assert_eq!(outcomes, [Ok(429), Err("not sent: the server requires a pause of 3s".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_client_waits_within_the_tier_of_its_request() {
+    async fn send<S>(client: &S, tier: &str) -> Result<(), String>
+    where
+        S: Service<Request<()>, Error: ToString> + Clone,
+    {
+        let request = Request::get("http://example.test/").header("x-tier", tier).body(()).unwrap();
+        client.clone().oneshot(request).await.map(drop).map_err(|error| error.to_string())
+    }
+
+    let their_api = Limiter::builder("theirs").quotas(["2/1m"]).tier("search", ["1/1m"]).in_memory().unwrap();
+    let by_header = |layer: WaitLayer| {
+        layer
+            .tier(|request| request.headers.get("x-tier")?.to_str().ok())
+            .layer(tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))))
+    };
+    let client = by_header(WaitLayer::new(their_api.clone(), Duration::ZERO));
+    assert_eq!(send(&client, "search").await, Ok(()));
+    let denied = send(&client, "search").await.unwrap_err();
+    assert!(denied.starts_with("not sent: the limit allows it in "), "{denied}");
+    let other = client.clone().oneshot(Request::get("http://example.test/").body(()).unwrap()).await;
+    assert!(other.is_ok(), "the quotas without a tier have a unit left");
+    let unknown = send(&client, "gold").await.unwrap_err();
+    assert_eq!(unknown, r#"not sent: the policy "theirs" has no tier "gold"; known: search"#);
+
+    let store = Arc::new(StoreLimiter::new(Arc::clone(their_api.store())));
+    let client = by_header(WaitLayer::over(store, their_api.policy().clone(), Duration::ZERO));
+    let error = send(&client, "search").await.unwrap_err();
+    assert_eq!(error, r#"not sent: tier "search": only a layer built by `new` has tiers"#);
 }
 
 /// The first response takes 500 ms, and other requests wait for the limit when it arrives.

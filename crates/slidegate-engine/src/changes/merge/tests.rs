@@ -2,7 +2,7 @@ use serde_json::json;
 use slidegate_config::PolicySet;
 
 use super::super::changeset::Removal;
-use super::super::changeset::{Action, MAX_CHANGES, Part, Setting};
+use super::super::changeset::{AuditAction, MAX_CHANGES, Part, Setting};
 use super::super::combine::Base;
 use super::*;
 
@@ -29,7 +29,7 @@ fn entry(id: OperationId) -> AuditEntry {
         id,
         at: Timestamp(id.ms),
         by: "ops".to_owned(),
-        action: Action::Set,
+        action: AuditAction::Set,
         subject: key(0),
         before: json!(null),
         after: json!(null),
@@ -39,7 +39,7 @@ fn entry(id: OperationId) -> AuditEntry {
 
 /// Returns the identity of an entry that is the same on all nodes: nodes may record one expiry at different times.
 fn identity(entry: &AuditEntry) -> OperationId {
-    if entry.action == Action::Expire { OperationId { ms: entry.at.0, ..entry.id } } else { entry.id }
+    if entry.action == AuditAction::Expire { OperationId { ms: entry.at.0, ..entry.id } } else { entry.id }
 }
 
 /// Simulation of nodes and a store in one thread, with all changes that were acknowledged.
@@ -259,7 +259,7 @@ fn an_expiry_is_kept_in_an_audit_log_full_of_entries_of_a_fast_clock() {
     other.record(entry(OperationId::new(fast_ms + 10_000)));
     other.close_expired(&base, START_MS + 10);
     let merged = changeset.merged(&other);
-    assert_eq!(merged.audit.iter().filter(|entry| entry.action == Action::Expire).count(), 2);
+    assert_eq!(merged.audit.iter().filter(|entry| entry.action == AuditAction::Expire).count(), 2);
     assert_eq!(merged, other.merged(&changeset));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::response::{IntoResponse, Json, Response};
 use slidegate_engine::Rejection;
 use slidegate_engine::changes::{
-    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Setting, Subject, Timestamp,
+    AuditAction, AuditEntry, Change, ChangeController, ChangeError, OperationId, Setting, Subject, Timestamp,
 };
 
 use super::auth::Caller;
@@ -47,7 +47,7 @@ pub(super) async fn put(
             id: put.map_err(|detail| Rejection::out_of_range("changes", detail))?,
             at: change.at,
             by: change.by.clone(),
-            action: Action::Set,
+            action: AuditAction::Set,
             subject: change.subject.clone(),
             before,
             after: change.to_json(),
@@ -73,7 +73,7 @@ pub(super) async fn remove(controller: &ChangeController, caller: Caller, subjec
             id,
             at: Timestamp(now_ms),
             by: caller.0.clone(),
-            action: Action::Remove,
+            action: AuditAction::Remove,
             subject: subject.clone(),
             before,
             after: base.value_of(&subject),

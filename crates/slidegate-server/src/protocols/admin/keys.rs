@@ -12,9 +12,10 @@ use slidegate::Verb;
 use slidegate_config::MAX_KEY_BYTES;
 use slidegate_engine::Decided;
 use slidegate_engine::changes::{
-    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
+    AuditAction, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject,
+    Timestamp,
 };
-use slidegate_engine::{Rejection, Request};
+use slidegate_engine::{Rejection, UncheckedRequest};
 use utoipa::ToSchema;
 
 use super::auth::Caller;
@@ -56,9 +57,9 @@ pub(super) struct KeyOperationResponse<'a> {
     kept: bool,
 }
 
-fn request<'a>(policy: &'a str, key: &'a str, tier: Option<&'a str>) -> Request<'a> {
+fn request<'a>(policy: &'a str, key: &'a str, tier: Option<&'a str>) -> UncheckedRequest<'a> {
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
-    Request { policy, key, tier: tier.map(Cow::from), ..Request::default() }
+    UncheckedRequest { policy, key, tier: tier.map(Cow::from), ..UncheckedRequest::default() }
 }
 
 pub(super) async fn inspect(
@@ -131,7 +132,7 @@ pub(super) async fn reset(
     QueryParams(TierParam { tier }): QueryParams<TierParam>,
     RawBody(body): RawBody,
 ) -> Response {
-    operate(&controller, caller, Action::Reset, [policy, key], tier, &body)
+    operate(&controller, caller, AuditAction::Reset, [policy, key], tier, &body)
         .await
         .unwrap_or_else(|error| Problem::from(error).into_response())
 }
@@ -143,7 +144,7 @@ pub(super) async fn refund(
     QueryParams(TierParam { tier }): QueryParams<TierParam>,
     RawBody(body): RawBody,
 ) -> Response {
-    operate(&controller, caller, Action::Refund, [policy, key], tier, &body)
+    operate(&controller, caller, AuditAction::Refund, [policy, key], tier, &body)
         .await
         .unwrap_or_else(|error| Problem::from(error).into_response())
 }
@@ -155,7 +156,7 @@ pub(super) async fn block(
     QueryParams(TierParam { tier }): QueryParams<TierParam>,
     RawBody(body): RawBody,
 ) -> Response {
-    operate(&controller, caller, Action::Block, [policy, key], tier, &body)
+    operate(&controller, caller, AuditAction::Block, [policy, key], tier, &body)
         .await
         .unwrap_or_else(|error| Problem::from(error).into_response())
 }
@@ -164,13 +165,13 @@ pub(super) async fn block(
 async fn operate(
     controller: &ChangeController,
     caller: Caller,
-    action: Action,
+    action: AuditAction,
     [policy, key]: [String; 2],
     tier: Option<String>,
     body: &Bytes,
 ) -> Result<Response, ChangeError> {
     let mut request = request(&policy, &key, tier.as_deref());
-    let note = if action == Action::Block {
+    let note = if action == AuditAction::Block {
         let fields: BlockFields = body::read(body)?;
         request.for_ms = Some(fields.for_ms()?);
         fields.note
@@ -181,15 +182,15 @@ async fn operate(
     };
     let note = checked_note(note)?;
     let verb = match action {
-        Action::Refund => Verb::Refund,
-        Action::Block => Verb::Block,
+        AuditAction::Refund => Verb::Refund,
+        AuditAction::Block => Verb::Block,
         _ if request.cost.is_some() => {
             return Err(Rejection::out_of_range("cost", "is for a refund; a reset clears all counts").into());
         }
         _ => Verb::Reset,
     };
     let engine = controller.engine();
-    let peek = Request { cost: None, for_ms: None, ..request.clone() };
+    let peek = UncheckedRequest { cost: None, for_ms: None, ..request.clone() };
     let before = engine.decide_request(Verb::Peek, &peek).await?;
     let decided = engine.decide_request(verb, &request).await?;
     let at = Timestamp(engine.clock().now_ms());

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::{Clock, SystemClock};
 use slidegate_engine::Rejection;
-use slidegate_engine::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
+use slidegate_engine::changes::{
+    AuditAction, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp,
+};
 use tracing::warn;
 use utoipa::ToSchema;
 
@@ -94,7 +96,7 @@ async fn reset_all(
         id: OperationId::default(),
         at: Timestamp(now_ms),
         by: caller.0,
-        action: Action::Reset,
+        action: AuditAction::Reset,
         subject: Subject { policy, part: Part::Keys },
         before: json!({ "keys": keys }),
         after: Value::Null,

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use slidegate_engine::{Rejection, RejectionKind, Request, parse_json};
+use slidegate_engine::{Rejection, RejectionKind, UncheckedRequest, parse_json};
 
 use super::body_budget::{self, BudgetPermit};
 use super::request_json::{BatchVec, RequestJson};
@@ -26,9 +26,9 @@ const MAX_INVALID_REQUESTS: usize = 1000;
 
 /// A decoded body: one request or a batch.
 pub(super) enum Body<'a> {
-    Single(Request<'a>),
+    Single(UncheckedRequest<'a>),
     /// Independent requests. An invalid request is rejected alone.
-    Batch(Vec<Result<Request<'a>, Rejection>>),
+    Batch(Vec<Result<UncheckedRequest<'a>, Rejection>>),
 }
 
 /// The part of a body received so far.
@@ -188,7 +188,7 @@ fn busy() -> Rejection {
 
 /// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
 /// rejects the batch.
-fn decode_batch(text: &str) -> Result<Vec<Result<Request<'_>, Rejection>>, Rejection> {
+fn decode_batch(text: &str) -> Result<Vec<Result<UncheckedRequest<'_>, Rejection>>, Rejection> {
     if let Ok(requests) = serde_json::from_str::<BatchVec<RequestJson<'_>>>(text) {
         return Ok(requests.0.into_iter().map(|RequestJson(request)| Ok(request)).collect());
     }

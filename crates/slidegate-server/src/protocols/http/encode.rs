@@ -138,7 +138,7 @@ mod tests {
     use std::sync::Arc;
 
     use slidegate::tower::HeaderStyle;
-    use slidegate::{Decision, MAX_NAME_BYTES, MAX_QUOTAS, Policy, QuotaReport, Reason, Source};
+    use slidegate::{Decision, FallbackReason, MAX_NAME_BYTES, MAX_QUOTAS, Policy, QuotaReport, Source};
     use slidegate_engine::{PolicyMetrics, PolicyView};
 
     use super::*;
@@ -184,7 +184,7 @@ mod tests {
             two([denial, Some(Retry::Never)], Source::Store),
             two([Some(Retry::Never); 2], Source::Rule),
             two([None, None], Source::Rule),
-            two([denial, denial], Source::Fallback(Reason::Resting)),
+            two([denial, denial], Source::Fallback(FallbackReason::Resting)),
         ];
         all.push(all[1].clone().in_shadow());
         all.push(all[0].clone().with_candidate(&all[2]));
@@ -207,7 +207,7 @@ mod tests {
         for count in [1, MAX_QUOTAS] {
             let configured = Policy::with_names(name.as_str(), quotas(count)).unwrap();
             let anonymous = Policy::anonymous_with_names(quotas(count)).unwrap();
-            let source = Source::Fallback(Reason::Resting);
+            let source = Source::Fallback(FallbackReason::Resting);
             let denied = Decision::new(false, source, vec![report; count]);
             let never = Decision::new(false, source, vec![report.with_retry(Some(Retry::Never)); count]);
             for decision in [
@@ -242,7 +242,7 @@ mod tests {
         let configured = Policy::with_names("a \"policy\"", quotas).unwrap();
         let anonymous = Policy::anonymous_with_names(quotas).unwrap();
         let with_each_verb =
-            |decision: Decision| Verb::ALL.map(|verb| (decision.clone().with_found(true), verb));
+            |decision: Decision| Verb::ALL.iter().map(move |verb| (decision.clone().with_found(true), *verb));
         for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
             for decided in [in_force(&configured, verb, &decision), from_request(&anonymous, verb, &decision)]
             {

@@ -16,7 +16,7 @@ use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
 use slidegate_config::{KeyPart, KeyRule};
-use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
+use slidegate_engine::{Decided, Rejection, RejectionKind, UncheckedRequest};
 use tracing::{Instrument, warn};
 
 use super::encoded_policy::Encoded;
@@ -119,7 +119,7 @@ async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, For
     let key = key(app, &policy, request, deny_status)?;
     let path = client_path(request, subpath);
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
-    let check = Request { policy, key, path: path.map(Cow::from), ..Request::default() };
+    let check = UncheckedRequest { policy, key, path: path.map(Cow::from), ..UncheckedRequest::default() };
     let decided = app.engine().decide_request(Verb::Check, &check).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()

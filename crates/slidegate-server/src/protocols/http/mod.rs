@@ -37,7 +37,7 @@ use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
 use slidegate::{StoreError, Verb};
 use slidegate_config::Limits;
-use slidegate_engine::{Decided, Rejection, Request, Selection, StatusSource};
+use slidegate_engine::{Decided, Rejection, Selection, StatusSource, UncheckedRequest};
 use tracing::Instrument;
 
 use self::body::Body;
@@ -173,7 +173,7 @@ impl<S: Store> Routes<S> {
         &self,
         reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
-        batch: &[Result<Request<'_>, Rejection>],
+        batch: &[Result<UncheckedRequest<'_>, Rejection>],
     ) -> Result<(), Rejection> {
         let policies = self.app.engine().policies();
         let selections: Vec<_> = batch
@@ -235,6 +235,7 @@ fn span_name(verb: Verb) -> &'static str {
         Verb::Refund => "POST /v1/refund",
         Verb::Reset => "POST /v1/reset",
         Verb::Block => "POST /v1/block",
+        _ => "POST",
     }
 }
 
@@ -279,4 +280,17 @@ async fn only_post(method: Method) -> impl IntoResponse {
 fn unsupported_method() -> Problem {
     let detail = "the path does not support this method; the Allow header lists the methods that it supports";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_a_path_and_a_span() {
+        for verb in Verb::ALL {
+            assert_eq!(verb_of(&format!("/v1/{verb}")), Some(*verb));
+            assert_eq!(span_name(*verb), format!("POST /v1/{verb}"));
+        }
+    }
 }

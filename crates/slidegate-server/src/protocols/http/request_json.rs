@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use slidegate::MAX_QUOTAS;
 use slidegate_config::QuotaSpec;
-use slidegate_engine::{BlockMs, Cost, Request};
+use slidegate_engine::{BlockMs, Cost, UncheckedRequest};
 use utoipa::ToSchema;
 
 /// Maximum number of requests in a batch. A body fits fewer valid requests, but more short invalid values.
@@ -19,7 +19,7 @@ const MAX_BATCH: usize = 50_000;
 pub(super) type BatchVec<T> = BoundedVec<T, MAX_BATCH>;
 
 /// A request as JSON.
-pub(crate) struct RequestJson<'a>(pub(crate) Request<'a>);
+pub(crate) struct RequestJson<'a>(pub(crate) UncheckedRequest<'a>);
 
 /// Request for a decision: a key, a cost, and either a policy or quotas.
 #[derive(Deserialize, ToSchema)]
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for RequestJson<'de> {
                 let RequestFields { policy, tier, quotas, key, cost, for_ms } = fields;
                 let [policy, tier, key] = [policy, tier, key].map(|text| text.map(|text| text.0));
                 let quotas = quotas.map(|quotas| quotas.0);
-                Ok(RequestJson(Request { policy, tier, quotas, key, cost, for_ms, path: None }))
+                Ok(RequestJson(UncheckedRequest { policy, tier, quotas, key, cost, for_ms, path: None }))
             }
         }
 

@@ -26,7 +26,7 @@ use super::key_reply::KeyCount;
 use super::keys::{self, ANY_RATE, KeyCommand};
 use super::quotas::LastQuotasPolicy;
 use super::reply;
-use super::session::{NextStep, Session, write_arity_error};
+use super::session::{Session, SessionStep, write_arity_error};
 use super::throttle::LastRatePolicy;
 use crate::app::App;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
@@ -100,7 +100,7 @@ impl From<CommandError> for Unbatched {
 
 /// Result of a pass over the input.
 struct Pass {
-    next: NextStep,
+    next: SessionStep,
     consumed_bytes: usize,
     commands: usize,
     /// Whether the rest of the input may contain complete commands.
@@ -166,8 +166,8 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
             if is_last_pass {
                 self.stream.stream().cork();
             }
-            if pass.next != NextStep::Continue || is_last_pass {
-                return self.finish(is_last_pass || pass.next == NextStep::LingeringClose).await;
+            if pass.next != SessionStep::Continue || is_last_pass {
+                return self.finish(is_last_pass || pass.next == SessionStep::LingeringClose).await;
             }
         }
     }
@@ -184,8 +184,8 @@ impl<S: Store> Executor<'_, S> {
     async fn execute_all(&mut self, input: &[u8], parser: &mut FrameParser, out: &mut Vec<u8>) -> Pass {
         let policies = OnceLock::new();
         let mut batch = Batch::new();
-        let mut pass = Pass { next: NextStep::Continue, consumed_bytes: 0, commands: 0, has_more: false };
-        while pass.next == NextStep::Continue {
+        let mut pass = Pass { next: SessionStep::Continue, consumed_bytes: 0, commands: 0, has_more: false };
+        while pass.next == SessionStep::Continue {
             if out.len() >= BUFFERS.output || pass.commands >= MAX_COMMANDS_PER_PASS {
                 pass.has_more = true;
                 break;
@@ -221,7 +221,7 @@ impl<S: Store> Executor<'_, S> {
                     let message = error.to_string();
                     rejections::record_reason(RejectionKind::Malformed, &message);
                     reply::error(out, &format!("ERR {message}"));
-                    pass.next = NextStep::LingeringClose;
+                    pass.next = SessionStep::LingeringClose;
                 }
             }
             // One command can add several operations.
@@ -239,16 +239,16 @@ impl<S: Store> Executor<'_, S> {
         words: Arguments<'_, '_>,
         policies: &OnceLock<Arc<Policies>>,
         out: &mut Vec<u8>,
-    ) -> NextStep {
+    ) -> SessionStep {
         let (name, mut batch) = (Keyword::of(words.word(0)), Batch::new());
         match self.add_to_batch(&name, words, policies, &mut batch) {
             Ok(()) => {
                 self.execute_batch(&mut batch, out).await;
-                NextStep::Continue
+                SessionStep::Continue
             }
             Err(Unbatched::Session) if self.is_authenticated_forget(&name) => {
                 forget::execute(self.app, &self.session, words, out).await;
-                NextStep::Continue
+                SessionStep::Continue
             }
             Err(unbatched) => self.execute_unbatched(&name, words, &unbatched, out),
         }
@@ -318,7 +318,7 @@ impl<S: Store> Executor<'_, S> {
         words: Arguments<'_, '_>,
         unbatched: &Unbatched,
         out: &mut Vec<u8>,
-    ) -> NextStep {
+    ) -> SessionStep {
         match unbatched {
             Unbatched::Session => {
                 return self.session.execute(name, words, self.state.passwords.as_deref(), out);
@@ -336,7 +336,7 @@ impl<S: Store> Executor<'_, S> {
                 reply::rejection(out, rejection);
             }
         }
-        NextStep::Continue
+        SessionStep::Continue
     }
 }
 

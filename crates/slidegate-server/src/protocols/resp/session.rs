@@ -50,7 +50,7 @@ enum Access {
 
 /// Next step of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextStep {
+pub(super) enum SessionStep {
     Continue,
     /// Close after the reply.
     Close,
@@ -102,13 +102,13 @@ impl Session {
         words: Arguments<'_, '_>,
         passwords: Option<&Authenticator>,
         out: &mut Vec<u8>,
-    ) -> NextStep {
+    ) -> SessionStep {
         match name.as_bytes() {
             b"AUTH" => self.auth(words, passwords, out),
             b"HELLO" => self.hello(words, passwords, out),
             b"QUIT" => {
                 reply::simple_string(out, "OK");
-                return NextStep::Close;
+                return SessionStep::Close;
             }
             b"RESET" => {
                 let wrong_passwords = self.wrong_passwords;
@@ -116,7 +116,7 @@ impl Session {
                 reply::simple_string(out, "RESET");
             }
             // HTTP, which a page in a browser can send to any port. Its body may contain commands.
-            b"POST" | b"HOST:" => return NextStep::LingeringClose,
+            b"POST" | b"HOST:" => return SessionStep::LingeringClose,
             _ if !self.is_authenticated() => reply::error(out, NOAUTH),
             b"PING" => match words.len() {
                 1 => reply::simple_string(out, "PONG"),
@@ -136,7 +136,11 @@ impl Session {
             b"INFO" => reply::bulk_string(out, info().as_bytes()),
             _ => write_unknown_command_error(words, out),
         }
-        if self.wrong_passwords < MAX_WRONG_PASSWORDS { NextStep::Continue } else { NextStep::LingeringClose }
+        if self.wrong_passwords < MAX_WRONG_PASSWORDS {
+            SessionStep::Continue
+        } else {
+            SessionStep::LingeringClose
+        }
     }
 
     /// Executes `AUTH [username] password`. Any user name is valid.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slidegate::store::Operation;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Verb};
-use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_config::envoy::{Amount, CounterKey, LimitedAmount, Rule, Unit, quota};
 use slidegate_engine::{EnvoyLimits, IN_REQUEST_METRICS, PolicyMetrics, Prepared, Rejection};
 use tracing::warn;
 
@@ -49,7 +49,7 @@ pub(super) struct CountedLimit<'a> {
 }
 
 enum LimitSource<'a> {
-    Configured(&'a Limited),
+    Configured(&'a LimitedAmount),
     /// A limit in the descriptor.
     Override {
         requests_per_unit: u32,
@@ -151,7 +151,7 @@ impl<'a> RequestLimits<'a> {
             Prepared {
                 is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
                 records_peek: true,
-                ..Prepared::new(Operation { verb: counted.verb, check }, &counted.metrics)
+                ..Prepared::new(Operation::new(counted.verb, check), &counted.metrics)
             }
         });
         prepared.collect()

@@ -2,7 +2,7 @@
 
 use prost_types::Duration;
 use slidegate::{Algorithm, Decision};
-use slidegate_config::envoy::{Amount, DenialBody, Rule, Settings, Unit};
+use slidegate_config::envoy::{Amount, DenialBody, EnvoySettings, Rule, Unit};
 
 use super::operations::{CountedLimit, DescriptorLimit, RequestLimits};
 use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
@@ -14,7 +14,7 @@ use super::verdict::{LimitDecision, verdict};
 /// Builds the response, with a status for each descriptor in their order. A decision is `None` if the store failed and the limit is
 /// in shadow mode.
 pub(super) fn build(
-    settings: Settings,
+    settings: EnvoySettings,
     request: &RateLimitRequest,
     limits: &RequestLimits<'_>,
     decisions: Vec<Option<Decision>>,

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use slidegate::{rate_limit_headers, retry_after_seconds};
-use slidegate_config::envoy::{DenialBody, HeaderMode, Settings};
+use slidegate_config::envoy::{DenialBody, EnvoySettings, HeaderMode};
 
 use super::metadata::{self, merge};
 use super::operations::{DescriptorLimit, RequestLimits};
@@ -17,7 +17,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 
 /// Returns the rate-limit headers of the enforced limits. Each header occurs once, and each limit once in a header.
 pub(super) fn headers(
-    settings: Settings,
+    settings: EnvoySettings,
     verdict: Verdict,
     decisions: &[LimitDecision<'_>],
 ) -> Vec<HeaderValue> {

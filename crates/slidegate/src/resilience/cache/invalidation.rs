@@ -5,13 +5,13 @@ use slidegate_core::{Policy, Verb};
 use super::metrics::DropReason;
 use super::table::{KeyHash, Table};
 
-/// Returns the drop reason if the verb can shorten a denial.
+/// Returns the drop reason unless the verb never shortens a denial.
 pub(super) fn invalidation_reason(verb: Verb) -> Option<DropReason> {
     match verb {
         Verb::Check | Verb::Peek | Verb::Charge => None,
         Verb::Refund => Some(DropReason::Refund),
         // A block replaces an earlier block, which may expire later.
-        Verb::Reset | Verb::Block => Some(DropReason::Reset),
+        _ => Some(DropReason::Reset),
     }
 }
 

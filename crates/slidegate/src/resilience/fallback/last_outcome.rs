@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use slidegate_core::Reason;
+use slidegate_core::FallbackReason;
 
 use crate::error::StoreError;
 
@@ -12,7 +12,7 @@ use crate::error::StoreError;
 #[non_exhaustive]
 pub struct Failure {
     /// Reason as reported in fallback decisions.
-    pub reason: Reason,
+    pub reason: FallbackReason,
     /// The store's error. Its text may contain names of servers and users.
     pub error: StoreError,
 }
@@ -24,7 +24,7 @@ pub(super) struct LastOutcome {
 }
 
 impl LastOutcome {
-    pub(super) fn set_failure(&self, reason: Reason, error: &StoreError) {
+    pub(super) fn set_failure(&self, reason: FallbackReason, error: &StoreError) {
         let failure = Failure { reason, error: error.clone() };
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
         self.is_failure.store(true, Ordering::Release);

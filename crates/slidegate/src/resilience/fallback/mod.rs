@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use futures_util::future::join_all;
-use slidegate_core::{Decision, Policy, Quota, QuotaReport, Reason, Retry, Source, Verb};
+use slidegate_core::{Decision, FallbackReason, Policy, Quota, QuotaReport, Retry, Source, Verb};
 
 pub use self::builder::FallbackBuilder;
 
@@ -98,10 +98,10 @@ impl<S, C: Clock> Fallback<S, C> {
     /// Applies to the local share the change that the store has made.
     fn mirror(&self, operation: &Operation<'_>, decision: &Decision) {
         match operation.verb {
-            Verb::Check if decision.is_allowed() => self.spend_share(operation),
-            Verb::Charge => self.spend_share(operation),
-            Verb::Check | Verb::Peek => {}
-            Verb::Refund | Verb::Reset | Verb::Block => {
+            Verb::Check if !decision.is_allowed() => {}
+            Verb::Peek => {}
+            Verb::Check | Verb::Charge => self.spend_share(operation),
+            _ => {
                 let share = self.shares.of(operation.check.policy);
                 // A full local table does not invalidate the store's decision.
                 let _ = self.local_now(&share, operation, operation.check.cost);
@@ -131,7 +131,7 @@ impl<S, C: Clock> Fallback<S, C> {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let check = share.key(operation.check.key).cost(cost);
-        self.local.execute_now(Operation { verb: operation.verb, check })
+        self.local.execute_now(Operation { check, ..*operation })
     }
 
     /// Applies the failure rule of the policy.
@@ -139,7 +139,7 @@ impl<S, C: Clock> Fallback<S, C> {
         &self,
         operation: &Operation<'_>,
         group: &RuleGroup<C>,
-        reason: Reason,
+        reason: FallbackReason,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
         if !matches!(operation.verb, Verb::Check | Verb::Peek) {
@@ -195,7 +195,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     async fn execute_group(&self, group: &RuleGroup<C>, operations: &[Operation<'_>]) -> Responses {
         let Some(permit) = group.breaker.admit() else {
             let error = group.breaker_error();
-            let fall_back = |operation| self.fall_back(operation, group, Reason::Resting, || error.clone());
+            let fall_back =
+                |operation| self.fall_back(operation, group, FallbackReason::Resting, || error.clone());
             return operations.iter().map(fall_back).collect();
         };
         let responses = self.store.execute_within(operations, group.rule.budget).await;

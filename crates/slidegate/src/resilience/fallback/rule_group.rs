@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use slidegate_core::{Policy, Reason};
+use slidegate_core::{FallbackReason, Policy};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -55,7 +55,7 @@ impl<C: Clock> RuleGroup<C> {
     }
 
     /// Reports a decision for `policy` that was made without the store.
-    pub(super) fn report_fallback(&self, policy: &Policy, reason: Reason, now_ms: u64) {
+    pub(super) fn report_fallback(&self, policy: &Policy, reason: FallbackReason, now_ms: u64) {
         telemetry::count_fallback(policy, self.rule.on_failure, reason);
         self.set_falling_back(true, now_ms, || {
             let last = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();

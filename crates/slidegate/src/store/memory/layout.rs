@@ -177,7 +177,7 @@ impl Layout {
             }
             (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Wide) => None,
             (Algorithm::TokenBucket, Form::Wide) if NarrowBucket::fits(&quota) => None,
-            (Algorithm::TokenBucket | Algorithm::StrictWindow | Algorithm::SlidingLog, _) => return None,
+            _ => return None,
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_do_not_fit_are_refused_not_truncated() {
+    fn counts_that_do_not_fit_are_rejected_not_truncated() {
         let packing = packing("100/1m").unwrap();
         let pack = |start_ms, cur| packing.pack(Counts { start_ms, prev: 0, cur });
         assert!(pack(NOW, 127).is_some());

@@ -136,7 +136,7 @@ impl Table {
     ) -> Result<Decision, CapacityError> {
         let number = word.record_number();
         let action = request.action_after(page.state.records.get(number).map_or(0, Record::latest_ms));
-        if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block) {
+        if action.verb().adds_state() {
             self.reserve_record_growth(policy, slot, page, action, request)?;
         }
         let Some(record) = page.state.records.get_mut(number) else {
@@ -285,6 +285,6 @@ pub(super) fn is_counting(decision: &Decision) -> bool {
 fn decide_absent(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
     let mut states = Vec::new();
     let (decision, is_changed) = decide(&mut states, policy, action);
-    let is_kept = is_changed && matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block);
+    let is_kept = is_changed && action.verb().adds_state();
     (decision, is_kept.then_some(states))
 }

@@ -69,8 +69,8 @@ impl PolicySalts {
             if entry.policy.load(Ordering::Relaxed) == 0 {
                 if *policies >= MAX_POLICIES {
                     let message = format!(
-                        "memory: the keys of {MAX_POLICIES} policies were forgotten, which is the maximum; restart to \
-                         forget those of another policy"
+                        "memory: the keys of {MAX_POLICIES} policies were reset, which is the maximum; restart to \
+                         reset those of another policy"
                     );
                     return Err(StoreError::full(message));
                 }

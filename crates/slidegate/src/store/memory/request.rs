@@ -1,6 +1,6 @@
 //! Request to the table, with the clock that corrects its time.
 
-use slidegate_core::{Action, Algorithm, Moment, Policy, Quota, Verb};
+use slidegate_core::{Action, Moment, Policy, Verb};
 
 use crate::clock::Clock;
 
@@ -24,9 +24,7 @@ pub(super) struct TableRequest<'a> {
 impl<'a> TableRequest<'a> {
     /// Creates a request at `now_ms`. An exact algorithm reads the clock again, with its error bound.
     pub(super) fn new(policy: &Policy, verb: Verb, now_ms: u64, cost: u64, clock: &'a dyn Clock) -> Self {
-        let is_exact_one =
-            |quota: &Quota| matches!(quota.algorithm(), Algorithm::StrictWindow | Algorithm::SlidingLog);
-        let is_exact = policy.quotas().iter().any(is_exact_one);
+        let is_exact = policy.quotas().iter().any(|quota| quota.algorithm().is_exact());
         let moment = if is_exact { clock.moment() } else { Moment::exact(now_ms) };
         Self { action: Action::at(verb, moment, cost), clock, is_exact }
     }

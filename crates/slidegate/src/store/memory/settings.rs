@@ -7,7 +7,7 @@ use crate::error::SettingsError;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store
+    /// Evicts another key, whose count is lost. The default. The table has a page for every 175 keys. The store
     /// compares the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three
     /// quarters of their limits. The victim is, in this order:
     /// 1. of the compared keys, one whose count has expired;
@@ -21,7 +21,7 @@ pub enum WhenFull {
     /// outside the table.
     #[default]
     Evict,
-    /// Refuses the new key with an error ([`StoreError::is_full`](crate::StoreError::is_full)), unless the count of a
+    /// Rejects the new key with an error ([`StoreError::is_full`](crate::StoreError::is_full)), unless the count of a
     /// key of its page, or of 16 other pages in rotation, has expired.
     Refuse,
 }
@@ -100,8 +100,10 @@ impl Settings {
             return Ok(());
         }
         let bytes = 2 * self.table_bytes();
-        let message =
-            format!("{} needs {bytes} bytes of address space, which this system refuses", self.max_keys);
+        let message = format!(
+            "{} needs {bytes} bytes of address space, which this system does not grant",
+            self.max_keys
+        );
         Err(SettingsError::new("max_keys", message))
     }
 }

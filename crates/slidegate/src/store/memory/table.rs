@@ -164,7 +164,7 @@ impl Table {
                 #[inline(always)]
                 |word| self.sliding_layout(word, policy),
             ),
-            Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset | Verb::Block => None,
+            _ => None,
         };
         match in_home_line {
             Some(decision) => Ok(decision),
@@ -303,7 +303,7 @@ impl Table {
         decided: Result<Decision, StoreError>,
     ) -> SlowPathResult {
         let action = request.action();
-        if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block)
+        if action.verb().adds_state()
             && action.cost() > 0
             && let Ok(decision) = &decided
             && (decision.is_allowed() || action.verb() == Verb::Charge)
@@ -360,8 +360,8 @@ impl Table {
         request: TableRequest<'_>,
     ) -> Option<Decision> {
         let quotas = policy.shared_quotas();
-        // Verbs that can make a key evictable sooner, or that need a record, take the lock; see `DeniedPages`.
-        if quotas.len() != 1 || matches!(request.verb(), Verb::Refund | Verb::Reset | Verb::Block) {
+        // All other verbs can make a key evictable sooner, or need a record, and take the lock; see `DeniedPages`.
+        if quotas.len() != 1 || !matches!(request.verb(), Verb::Check | Verb::Peek | Verb::Charge) {
             return None;
         }
         debug_assert!(!is_bucket(policy), "the wide part of a bucket changes while its word does not");

@@ -91,7 +91,7 @@ impl Batcher<'_> {
         loop {
             tokio::select! {
                 biased;
-                // Ahead of the replies: two batches that were answered together would otherwise also be replaced together,
+                // Ahead of the replies: two batches whose replies arrive together would otherwise also be replaced together,
                 // and server and client would be idle in turns.
                 first = self.queue.recv(), if self.in_flight.can_send() && !are_handles_dropped => match first {
                     None => are_handles_dropped = true,
@@ -221,7 +221,7 @@ mod tests {
         // The node's task does not run before the first `await` below that waits: all requests are queued by then.
         for number in 0..3 * FULL_BATCH {
             let key = number.to_string();
-            let operation = Operation { verb: Verb::Check, check: policy.key(&key) };
+            let operation = Operation::new(Verb::Check, policy.key(&key));
             let (request, response) = Request::new(store.encode(&operation));
             store.enqueue(request).await;
             pending.push(response);
@@ -240,7 +240,7 @@ mod tests {
         let policy = Policy::parse("order", ["1000/1m"]).unwrap();
         let (mut batches, mut pending) = (Batches::new(), Vec::new());
         let mut add = |key: &str, redirects| {
-            let operation = Operation { verb: Verb::Check, check: policy.key(key) };
+            let operation = Operation::new(Verb::Check, policy.key(key));
             let (mut request, response) = Request::<RedisStore>::new(store.encode(&operation));
             request.operation.redirects = redirects;
             pending.push(response);

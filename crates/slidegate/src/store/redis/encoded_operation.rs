@@ -15,7 +15,7 @@ pub(super) struct EncodedOperation(Vec<u8>);
 
 impl EncodedOperation {
     /// Encodes an operation. `slack_ms` extends the record's time to live. With `is_published`, the script publishes an
-    /// invalidation whenever it gives units back or changes a limit.
+    /// invalidation whenever it lowers a count or changes a limit.
     pub(super) fn new(operation: &Operation<'_>, slack_ms: u64, is_published: bool) -> Self {
         let quotas = operation.check.policy.quotas();
         let is_simple = is_simple(operation.verb, quotas);
@@ -26,11 +26,11 @@ impl EncodedOperation {
         let ttl_ms = if is_simple { 2 * quotas[0].window_ms() + slack_ms } else { slack_ms };
         put(&mut bytes, ttl_ms, 6);
         for quota in quotas {
-            bytes.push(algorithm_code(quota.algorithm()));
+            bytes.push(quota.algorithm().code());
             put(&mut bytes, quota.limit(), 7);
             put(&mut bytes, quota.window_ms(), 5);
             put(&mut bytes, quota.capacity(), 7);
-            bytes.push(option_code(quota));
+            bytes.push(quota.option_code());
         }
         Self(bytes)
     }
@@ -76,37 +76,9 @@ fn usual_window(quotas: &[Quota]) -> u8 {
     }
 }
 
+/// Returns the code of a verb. Those of operations that publish no invalidations are 8 higher.
 fn verb_code(verb: Verb, is_published: bool) -> u8 {
-    match (verb, is_published) {
-        (Verb::Check, true) => 1,
-        (Verb::Check, false) => 7,
-        (Verb::Peek, _) => 2,
-        (Verb::Refund, true) => 3,
-        (Verb::Reset, true) => 4,
-        (Verb::Refund, false) => 5,
-        (Verb::Reset, false) => 6,
-        (Verb::Charge, true) => 8,
-        (Verb::Charge, false) => 9,
-        (Verb::Block, true) => 10,
-        (Verb::Block, false) => 11,
-    }
-}
-
-fn algorithm_code(algorithm: Algorithm) -> u8 {
-    match algorithm {
-        Algorithm::SlidingWindow => 1,
-        Algorithm::StrictWindow => 2,
-        Algorithm::SlidingLog => 3,
-        Algorithm::FixedWindow => 4,
-        Algorithm::TokenBucket => 5,
-    }
-}
-
-fn option_code(quota: &Quota) -> u8 {
-    match quota.algorithm() {
-        Algorithm::StrictWindow => quota.slots(),
-        _ => u8::from(quota.anchor() == Anchor::FirstRequest),
-    }
+    verb.code() + if is_published { 0 } else { 8 }
 }
 
 /// Appends the lowest `width` bytes of `value`, in big-endian order.

@@ -1,6 +1,6 @@
 //! Subscription to the invalidations that other nodes cause.
 //!
-//! Before the script gives units back to a key, it publishes the key's name; subscribers receive the message once the
+//! Before the script lowers the count of a key, it publishes the key's name; subscribers receive the message once the
 //! script has ended. Replies and messages share one connection: when a reply arrives, all messages before it have arrived,
 //! and they are from the server that counts.
 

@@ -163,7 +163,7 @@ impl RedisStore {
         };
         let mut results = Vec::new();
         for key in &keys {
-            let probe = |verb| Operation { verb, check: policy.key(key) };
+            let probe = |verb| Operation::new(verb, policy.key(key));
             // The first check writes a record and the second changes it. Both are read by one MGET. The reset also publishes.
             let checks = self.execute_probe(&[probe(Verb::Check), probe(Verb::Check)]).await;
             let reset = self.execute_probe(&[probe(Verb::Reset)]).await;
@@ -220,7 +220,7 @@ impl RemoteStore for RedisStore {
             name,
             encoded: EncodedOperation::new(operation, self.slack_ms, is_single),
             weight: encoded_operation::weight(operation.check.policy.quotas()),
-            is_spending: matches!(operation.verb, Verb::Check | Verb::Charge) && operation.check.cost > 0,
+            is_spending: operation.verb.spends() && operation.check.cost > 0,
             redirects: 0,
             is_importing: false,
             is_unbatched: false,

@@ -25,7 +25,7 @@ use super::{Operation, Responses};
 use crate::error::StoreError;
 
 /// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
-/// refund gives back everything.
+/// refund clears the count.
 pub(crate) const MAX_COST: u64 = 1 << 50;
 
 /// Largest number of requests that are enqueued as one group.

@@ -107,7 +107,7 @@ pub(crate) async fn a_call_sets_one_timer<B: Backend>() {
 }
 
 fn check(policy: &Policy) -> Operation<'_> {
-    Operation { verb: Verb::Check, check: policy.key("a") }
+    Operation::new(Verb::Check, policy.key("a"))
 }
 
 /// Returns the number of timers of a call that gets no response: each wakes the call when it ends.

@@ -54,7 +54,7 @@ struct FastPath<'r, I, S> {
     parser: RequestParser,
     reply: PlainReply,
     date: DateLine,
-    has_answered: bool,
+    has_responded: bool,
     large_response: Option<LargeResponse>,
 }
 
@@ -94,7 +94,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
             parser: RequestParser::default(),
             reply: PlainReply::new(),
             date: DateLine::default(),
-            has_answered: false,
+            has_responded: false,
             large_response: None,
         }
     }
@@ -115,7 +115,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
             if self.large_response.is_some() && self.stream.shrink_output() {
                 self.large_response = None;
             }
-            let next = self.answer().await;
+            let next = self.respond().await;
             has_more = matches!(next, NextStep::Write);
             match next {
                 NextStep::Read => {}
@@ -127,11 +127,11 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
     }
 
     /// Decides the plain requests of the input in order, and appends their responses to the output.
-    async fn answer(&mut self) -> NextStep {
+    async fn respond(&mut self) -> NextStep {
         let (bytes, output) = self.stream.buffers();
-        let (mut consumed, mut answered) = (0, 0);
+        let (mut consumed, mut responses) = (0, 0);
         let next = loop {
-            if output.len() >= BUFFER_LIMITS.output || answered >= REQUESTS_PER_YIELD {
+            if output.len() >= BUFFER_LIMITS.output || responses >= REQUESTS_PER_YIELD {
                 break NextStep::Write;
             }
             if consumed == bytes.len() {
@@ -140,8 +140,8 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
             match self.parser.parse(&bytes[consumed..]) {
                 Parsed::Plain(request, length) => {
                     self.routes.decide_plain(&mut self.reply, &request).await;
-                    (consumed, answered) = (consumed + length, answered + 1);
-                    // No request after the last response is answered, so a drain first answers all received requests.
+                    (consumed, responses) = (consumed + length, responses + 1);
+                    // No request after the last response gets one, so a drain first responds to all received requests.
                     let is_last = match self.stop.phase() {
                         StopPhase::Running => false,
                         StopPhase::Draining => consumed == bytes.len(),
@@ -165,7 +165,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
         if consumed > 0 {
             self.stream.consume(consumed);
             self.activity.end_request();
-            self.has_answered = true;
+            self.has_responded = true;
         }
         self.reply.shrink();
         next
@@ -175,7 +175,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
         poll_fn(|context| self.stream.poll_write(context)).await?;
         let (stream, unread) = self.stream.into_parts();
         // A connection that has begun with HTTP/1 stays with it.
-        let may_be_http2 = !self.has_answered && either_is_prefix(&unread, HTTP2_PREFACE);
+        let may_be_http2 = !self.has_responded && either_is_prefix(&unread, HTTP2_PREFACE);
         Ok(FastPathEnd::HandedOver { stream, unread, may_be_http2 })
     }
 

@@ -244,7 +244,7 @@ fn a_refund_and_a_check_are_both_counted() {
 }
 
 #[test]
-fn a_reset_forgets_earlier_counts_and_no_later_ones() {
+fn a_reset_clears_earlier_counts_and_no_later_ones() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1)],

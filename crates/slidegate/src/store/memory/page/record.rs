@@ -44,26 +44,26 @@ impl Record {
     /// Decides. Returns `true` if a state has changed.
     pub(in super::super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
-            && action.verb() != Verb::Block
+            && matches!(action.verb(), Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset)
             && state.belongs_to(quota)
         {
-            let answer = decide_one(state, quota, action);
-            if answer.1 {
+            let (decision, is_changed) = decide_one(state, quota, action);
+            if is_changed {
                 self.keep_quotas(policy);
             }
-            return answer;
+            return (decision, is_changed);
         }
         let mut states = match std::mem::replace(&mut self.states, States::Many(Vec::new())) {
             States::One(state) => vec![state],
             States::Many(states) => states,
         };
-        let answer = decide(&mut states, policy, action);
+        let (decision, is_changed) = decide(&mut states, policy, action);
         self.states = States::Many(states);
         self.inline_single_state();
-        if answer.1 {
+        if is_changed {
             self.keep_quotas(policy);
         }
-        answer
+        (decision, is_changed)
     }
 
     /// Returns the highest rank of the states.
@@ -85,7 +85,7 @@ impl Record {
         each.chain(others).max().unwrap_or(EvictionRank::Idle)
     }
 
-    /// Returns whether a state counts something, which a reset would forget.
+    /// Returns whether a state counts something, which a reset would clear.
     pub(in super::super) fn is_counting(&self, now_ms: u64) -> bool {
         self.states().iter().any(|state| state.expires_at_ms(now_ms).is_some())
     }

@@ -42,7 +42,7 @@ impl Batch {
 
     /// Returns whether the batch consists of peeks, which lock nothing.
     pub(super) fn is_peek(&self) -> bool {
-        self.by_name.values().flatten().all(|request| request.operation.verb == Verb::Peek)
+        self.by_name.values().flatten().all(|request| request.operation.verb.is_read_only())
     }
 
     pub(super) fn is_durable(&self) -> bool {

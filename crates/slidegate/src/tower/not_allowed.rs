@@ -19,7 +19,7 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 /// Reason why a request is not allowed.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Refusal<'a> {
+pub enum NotAllowed<'a> {
     /// The decision denied it.
     Denied {
         /// Policy that applied.
@@ -37,7 +37,7 @@ pub enum Refusal<'a> {
 #[derive(Clone, Debug)]
 pub struct Undecided(pub StoreError);
 
-impl Refusal<'_> {
+impl NotAllowed<'_> {
     /// Returns the HTTP status: 429, 400 or 503.
     pub fn status(&self) -> StatusCode {
         match self {
