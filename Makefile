@@ -44,7 +44,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests loom deny package faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny package faults fuzz way bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -164,6 +164,14 @@ FUZZ_CASES ?= 40000
 fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
+
+## Prints the source files that one check over HTTP executes, over the memory store and over Redis, half a minute after the
+## build.
+way: deps
+	@command -v valgrind >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq valgrind >/dev/null; }
+	$(CARGO) build --quiet --package slidegate-server
+	@python3 scripts/request_way.py
 
 ## Checks licences, names and sources of all crates. Downloads the crates of all platforms first.
 deny:
