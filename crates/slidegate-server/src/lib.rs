@@ -12,11 +12,8 @@ mod log_once;
 mod metrics;
 mod net;
 mod protocols;
-mod rejections;
 mod reload;
-mod request_timings;
-mod stopwatch;
-mod timer;
+mod request_metrics;
 mod traces;
 
 pub use app::App;

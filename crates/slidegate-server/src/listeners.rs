@@ -20,10 +20,9 @@ use tracing::{debug, info, warn};
 
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::activity::Activity;
 use crate::net::cork::Cork;
 use crate::net::hyper_connection::{ConnectionState, serve_connection};
-use crate::net::io_timeout::IoTimeout;
+use crate::net::io_timeout::{Activity, IoTimeout};
 use crate::net::stop::{Stop, StopPhase};
 use crate::net::tls::Tls;
 use crate::protocols::http::Routes;

@@ -15,7 +15,7 @@ use slidegate_engine::{Rejection, RejectionKind, Request, parse_json};
 
 use super::body_budget::{self, BudgetPermit};
 use super::request_json::{BatchVec, RequestJson};
-use crate::timer::timer;
+use crate::net::timer;
 
 /// Maximum size of a body with a single request.
 const MAX_SINGLE_BYTES: usize = 64 << 10;

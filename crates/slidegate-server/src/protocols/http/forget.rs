@@ -18,7 +18,7 @@ use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
 use crate::protocols::headers::credentials;
-use crate::rejections;
+use crate::request_metrics::record_rejection;
 use crate::traces;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
@@ -49,7 +49,7 @@ pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<
         match forget(app, request, body_timeout).instrument(span).await {
             Ok(response) => response,
             Err(rejection) => {
-                rejections::record(&rejection);
+                record_rejection(&rejection);
                 Problem::from(rejection).into_response()
             }
         }

@@ -26,9 +26,7 @@ use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::protocols::headers::credentials;
 use crate::protocols::headers::request_key;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
@@ -104,7 +102,7 @@ impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
 impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        rejections::record(&rejection);
+        record_rejection(&rejection);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);

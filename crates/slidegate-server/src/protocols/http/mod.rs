@@ -52,8 +52,7 @@ pub(crate) use self::request_json::RequestJson;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::protocols::headers::credentials;
-use crate::request_timings::RequestTimings;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{RequestTimings, Stopwatch};
 use crate::traces;
 
 /// Prefix of the paths for proxies. Their handler needs the address of the peer.

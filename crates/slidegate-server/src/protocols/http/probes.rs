@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::problem::Problem;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::request_timings;
+use crate::request_metrics;
 
 /// Readiness of the service, and known problems.
 #[derive(Debug, Serialize, ToSchema)]
@@ -51,7 +51,7 @@ pub(super) fn metrics<S: StatusSource>(app: &App<S>, metrics: Option<&Metrics>) 
     match metrics {
         Some(metrics) => {
             let mut text = metrics.render(app.engine().store());
-            request_timings::render(&mut text);
+            request_metrics::render(&mut text);
             ([(CONTENT_TYPE, TEXT)], text).into_response()
         }
         None => Problem::new(StatusCode::NOT_FOUND, "metrics are not available; the log has the reason")

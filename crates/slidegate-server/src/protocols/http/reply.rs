@@ -13,7 +13,7 @@ use super::encoded_policy::Encoded;
 use super::header_sink::HeaderSink;
 use super::problem::Problem;
 use super::{ResponseBody, encode};
-use crate::rejections;
+use crate::request_metrics::record_rejection;
 
 /// Capacity for the headers of a response, including the date and the length.
 const HEADER_CAPACITY: usize = 6;
@@ -121,7 +121,7 @@ impl<H: HeaderSink> Reply<H> {
 
 /// Counts and logs a rejection, and returns its problem.
 fn problem_of(rejection: Rejection) -> Problem {
-    rejections::record(&rejection);
+    record_rejection(&rejection);
     Problem::from(rejection)
 }
 

@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
 use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
-use crate::rejections;
+use crate::request_metrics::record_rejection;
 use crate::traces;
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
@@ -27,7 +27,7 @@ pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<A
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         let span = traces::request_span("POST /json", request.headers().into());
         respond(&app, request, body_timeout).instrument(span).await.unwrap_or_else(|rejection| {
-            rejections::record(&rejection);
+            record_rejection(&rejection);
             rejection_response(&rejection)
         })
     })

@@ -21,9 +21,7 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{Stopwatch, Task, record_rejection_of};
 use crate::traces;
 
 /// Request of throttlecrab. Unknown fields are ignored.
@@ -77,7 +75,7 @@ impl ThrottleRejection {
 impl IntoResponse for ThrottleRejection {
     fn into_response(self) -> Response {
         let Self { status, kind, error } = self;
-        rejections::record_reason(kind, &error);
+        record_rejection_of(kind, &error);
         let mut headers = HeaderMap::new();
         match status {
             StatusCode::UNAUTHORIZED => {

@@ -33,10 +33,8 @@ use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
-use crate::timer::timer;
+use crate::net::timer;
+use crate::request_metrics::{Stopwatch, Task, record_rejection_of};
 use crate::traces::{self, TraceContext};
 
 /// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
@@ -144,7 +142,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
                     } else {
                         "timeout before authentication"
                     };
-                    rejections::record_reason(RejectionKind::TooSlow, message);
+                    record_rejection_of(RejectionKind::TooSlow, message);
                     return Ok(());
                 }
             }
@@ -219,7 +217,7 @@ impl<S: Store> Executor<'_, S> {
                 Frame::Invalid(error) => {
                     self.execute_batch(&mut batch, out).await;
                     let message = error.to_string();
-                    rejections::record_reason(RejectionKind::Malformed, &message);
+                    record_rejection_of(RejectionKind::Malformed, &message);
                     reply::error(out, &format!("ERR {message}"));
                     pass.next = NextStep::LingeringClose;
                 }
@@ -324,15 +322,15 @@ impl<S: Store> Executor<'_, S> {
                 return self.session.execute(name, words, self.state.passwords.as_deref(), out);
             }
             Unbatched::Invalid(CommandError::RedisCell(message)) => {
-                rejections::record_reason(RejectionKind::OutOfRange, message);
+                record_rejection_of(RejectionKind::OutOfRange, message);
                 reply::error(out, &format!("Cell error: {message}"));
             }
             Unbatched::Invalid(CommandError::Arity(name)) => {
-                rejections::record_reason(RejectionKind::OutOfRange, name);
+                record_rejection_of(RejectionKind::OutOfRange, name);
                 write_arity_error(out, name);
             }
             Unbatched::Invalid(CommandError::Rejected(rejection)) => {
-                rejections::record_reason(rejection.kind, &rejection.detail);
+                record_rejection_of(rejection.kind, &rejection.detail);
                 reply::rejection(out, rejection);
             }
         }
@@ -348,7 +346,7 @@ fn write_reply(
     out: &mut Vec<u8>,
 ) {
     if let Err(rejection) = decision_reply::write(out, format, decision, key_count) {
-        rejections::record_reason(rejection.kind, &rejection.detail);
+        record_rejection_of(rejection.kind, &rejection.detail);
         reply::rejection(out, &rejection);
     }
 }

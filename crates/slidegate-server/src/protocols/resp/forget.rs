@@ -8,7 +8,7 @@ use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
 use crate::app::App;
-use crate::rejections;
+use crate::request_metrics::record_rejection;
 
 /// Returns whether this is the name of the command.
 pub(super) fn is_forget(name: &Keyword) -> bool {
@@ -32,7 +32,7 @@ pub(super) async fn execute<S: Store>(
     match forgotten {
         Ok(_) => reply::simple_string(out, "OK"),
         Err(rejection) => {
-            rejections::record(&rejection);
+            record_rejection(&rejection);
             reply::rejection(out, &rejection);
         }
     }

@@ -18,9 +18,7 @@ use super::proto::rate_limit_service_server::{RateLimitService, RateLimitService
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
 use crate::protocols::headers::credentials;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
 
 /// Maximum length of a rate limit request, the default of gRPC for Go. Messages of Envoy usually have some hundred bytes.
@@ -82,7 +80,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
 /// Converts a rejection to a gRPC status. A response with the code `UNKNOWN` is no alternative: Envoy allows the request even with
 /// `failure_mode_deny`.
 fn rejection_status(rejection: &Rejection) -> Status {
-    rejections::record(rejection);
+    record_rejection(rejection);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),
         RejectionKind::Forbidden => Status::permission_denied(rejection.to_string()),

@@ -20,9 +20,8 @@ use self::request::{Parsed, RequestParser};
 pub(super) use self::response::PlainReply;
 use super::Routes;
 use super::body_budget::BudgetPermit;
-use crate::net::activity::Activity;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
-use crate::net::io_timeout::HTTP2_PREFACE;
+use crate::net::io_timeout::{Activity, HTTP2_PREFACE};
 use crate::net::stop::{Stop, StopPhase};
 use crate::net::streams::UnreadResponse;
 
