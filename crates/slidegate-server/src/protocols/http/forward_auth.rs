@@ -19,9 +19,9 @@ use slidegate_config::{KeyPart, KeyRule};
 use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
 use tracing::{Instrument, warn};
 
-use super::encoded_policy::Encoded;
-use super::header_sink::HeaderSink;
+use super::encode::Encoded;
 use super::problem::Problem;
+use super::reply::HeaderSink;
 use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::protocols::headers::credentials;

@@ -6,11 +6,9 @@ mod body;
 mod body_budget;
 mod decision_json;
 mod encode;
-mod encoded_policy;
 pub(crate) mod fast_path;
 mod forget;
 mod forward_auth;
-mod header_sink;
 mod openapi;
 mod probes;
 mod problem;
@@ -40,15 +38,14 @@ use slidegate_config::Limits;
 use slidegate_engine::{Decided, Rejection, Request, Selection, StatusSource};
 use tracing::Instrument;
 
-use self::body::Body;
 pub use self::decision_json::DecisionJson;
 pub(crate) use self::decision_json::{Age, QuotaJson};
-use self::fast_path::{PlainReply, PlainRequest};
-use self::header_sink::HeaderSink;
+use self::fast_path::PlainRequest;
 pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
-use self::reply::Reply;
+use self::reply::{HeaderSink, PlainReply, Reply};
 pub(crate) use self::request_json::RequestJson;
+use self::request_json::{Body, parse};
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::protocols::headers::credentials;
@@ -118,8 +115,7 @@ impl<S: Store> Routes<S> {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
-        let body =
-            received.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| body::parse(bytes));
+        let body = received.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| parse(bytes));
         self.decide_body(reply, verb, start, body).await;
     }
 
@@ -132,7 +128,7 @@ impl<S: Store> Routes<S> {
     async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
         let admitted = self.app.tokens().admit(request.credentials, request.verb);
-        let body = admitted.and_then(|()| body::parse(request.body));
+        let body = admitted.and_then(|()| parse(request.body));
         reply.clear();
         self.decide_body(reply, request.verb, start, body).await;
     }
