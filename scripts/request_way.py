@@ -21,7 +21,7 @@ CRATES = ["slidegate-server", "slidegate-engine", "slidegate-config", "slidegate
 SOURCE = re.compile(rf"crates/({'|'.join(CRATES)})/src/.*")
 FUNCTION = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:const |async )*fn (\w+)")
 # Each key stays below the limit of the sample policy.
-BODIES = [f'{{"policy":"api","key":"user:{key}"}}' for key in range(20)]
+BODIES = [f'{{"policy":"api","key":"user:{key:02}"}}' for key in range(20)]
 WARM_UP_REQUESTS, REQUESTS = 5, 50
 
 

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::app::App;
-use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
+use crate::file_watcher::{FileFingerprint, Reason, Watcher, run_blocking};
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {

@@ -7,6 +7,7 @@ mod app;
 pub mod cli;
 mod environment;
 mod envoy_reload;
+mod file_watcher;
 mod listeners;
 mod log_once;
 mod metrics;

@@ -28,6 +28,7 @@ use crate::net::tls::Tls;
 use crate::protocols::http::Routes;
 use crate::protocols::http::fast_path::{self, FastPathEnd};
 use crate::protocols::resp;
+use crate::protocols::router::router;
 
 /// Time limit of a drain.
 const DRAIN_MS: u64 = 10_000;
@@ -78,7 +79,8 @@ impl<S> Clone for Protocol<S> {
 impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
     /// Returns a listener for the HTTP API of decisions.
     pub fn decisions(listener: TcpListener, app: &Arc<App<S>>, settings: &ListenerSettings) -> Self {
-        let routes = Routes::new(Arc::clone(app), settings.limits, settings.metrics.clone());
+        let router = router(Arc::clone(app), settings.limits, settings.metrics.clone());
+        let routes = Routes::new(Arc::clone(app), settings.limits, router);
         Self { listener, protocol: Protocol::Decisions(Arc::new(routes)) }
     }
 

@@ -21,10 +21,11 @@ use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
 use crate::environment;
+use crate::file_watcher::FileFingerprint;
 use crate::listeners::ListenerSettings;
 use crate::metrics::Metrics;
 use crate::net::tls::Tls;
-use crate::reload::{FileFingerprint, Reload};
+use crate::reload::Reload;
 use crate::traces::{self, LogFormat, Tracing};
 
 /// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store

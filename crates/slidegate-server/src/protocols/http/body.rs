@@ -39,7 +39,7 @@ pub(super) async fn read(
 }
 
 /// Reads and decodes a body with a single message.
-pub(super) async fn read_single<T: DeserializeOwned>(
+pub(crate) async fn read_single<T: DeserializeOwned>(
     body: axum::body::Body,
     timeout: Duration,
 ) -> Result<T, Rejection> {

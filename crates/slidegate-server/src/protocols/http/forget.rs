@@ -27,7 +27,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Request to clear the counts of a policy.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ForgetRequest {
+pub(crate) struct ForgetRequest {
     /// Name of a policy of the configuration.
     #[schema(example = "api")]
     policy: String,
@@ -35,7 +35,7 @@ pub(super) struct ForgetRequest {
 
 /// Result of clearing the counts of a policy.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ForgetResponse {
+pub(crate) struct ForgetResponse {
     policy: String,
     /// Whether all counts are cleared. If not, the service continues.
     done: bool,
@@ -43,7 +43,7 @@ pub(super) struct ForgetResponse {
     keys: Option<u64>,
 }
 
-pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
+pub(crate) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     any(only_post).post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         let span = traces::request_span("POST /v1/forget", request.headers().into());
         match forget(app, request, body_timeout).instrument(span).await {

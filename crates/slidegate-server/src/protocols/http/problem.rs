@@ -45,7 +45,7 @@ impl Problem {
     }
 
     /// Replaces the status and the title.
-    pub(super) fn set_status(&mut self, status: StatusCode) {
+    pub(crate) fn set_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
         self.title = status.canonical_reason().unwrap_or("Error");
     }
@@ -75,7 +75,7 @@ impl From<Rejection> for Problem {
 }
 
 impl Problem {
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 

@@ -255,12 +255,17 @@ fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Adds the rate-limit headers of a decision to a response of another form.
+pub(crate) fn add_rate_limit_headers(headers: &mut HeaderMap, decided: &Decided<'_>, clock: &dyn Clock) {
+    headers.add_rate_limit(&Encoded::of(&decided.selection.policy), decided, clock);
+}
+
 /// Element of a response to a batch: a decision, or a problem if the request is invalid or the store failed. An element
 /// does not depend on the others.
 #[derive(Serialize, ToSchema)]
 #[expect(dead_code, reason = "only its schema is used")]
 #[serde(untagged)]
-pub(super) enum BatchItemJson<'a> {
+pub(crate) enum BatchItemJson<'a> {
     Decided(DecisionJson<'a>),
     Undecided(Problem),
 }

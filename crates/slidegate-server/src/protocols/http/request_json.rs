@@ -77,7 +77,7 @@ pub(crate) struct RequestJson<'a>(pub(crate) Request<'a>);
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Request)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RequestFields<'a> {
+pub(crate) struct RequestFields<'a> {
     /// Name of a policy. Exactly one of `policy` and `quotas` is required.
     #[serde(borrow)]
     #[schema(value_type = Option<String>)]

@@ -2,6 +2,7 @@
 
 mod body_timeout;
 mod health;
+pub(crate) mod http;
 mod json;
 mod message;
 mod metadata;
@@ -16,9 +17,7 @@ use slidegate::store::Store;
 use slidegate_engine::Rejection;
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
-pub(crate) use self::message::Message;
 use self::operations::RequestLimits;
-pub(crate) use self::operations::required_verbs;
 use self::proto::{RateLimitRequest, RateLimitResponse};
 pub(crate) use self::service::router;
 use crate::app::App;

@@ -14,6 +14,7 @@ use tracing::Instrument;
 
 use super::body_timeout::{ResponseTimeout, StreamTimeout};
 use super::health::AppHealth;
+use super::operations::required_verbs;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
@@ -69,7 +70,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
                 .admit(credentials(headers), verb)
                 .map_err(|rejection| rejection_status(&rejection))
         };
-        super::required_verbs(request.get_ref()).try_for_each(admit)?;
+        required_verbs(request.get_ref()).try_for_each(admit)?;
         let span = traces::request_span("ShouldRateLimit", headers.into());
         let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
         Task::ShouldRateLimit.record(stopwatch);

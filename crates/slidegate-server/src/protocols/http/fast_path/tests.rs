@@ -21,7 +21,7 @@ fn request() -> String {
 
 fn routes() -> Routes<MemoryStore> {
     let app = App::new(Engine::new(MemoryStore::new(), Policies::default()));
-    Routes::new(Arc::new(app), Limits::default(), None)
+    Routes::new(Arc::new(app), Limits::default(), axum::Router::new())
 }
 
 /// Returns the fast path of a connection, its client and the sender of stop phases. The transport holds `capacity` bytes in

@@ -19,16 +19,15 @@ use slidegate_config::{KeyPart, KeyRule};
 use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
 use tracing::{Instrument, warn};
 
-use super::encode::Encoded;
-use super::problem::Problem;
-use super::reply::HeaderSink;
+use super::headers::{credentials, request_key};
+use super::http::{Problem, add_rate_limit_headers};
 use crate::app::App;
 use crate::log_once::LogOnce;
-use crate::protocols::headers::credentials;
-use crate::protocols::headers::request_key;
 use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
 
+/// Start of all paths.
+const PREFIX: &str = "/forward-auth/";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// Allowed values of `deny_status`. Proxies may treat other statuses as a failure and forward the request.
@@ -54,7 +53,7 @@ struct ForwardAuthUrl<'a> {
 impl<'a> ForwardAuthUrl<'a> {
     fn parse(request: &'a Parts) -> Result<Self, Rejection> {
         let path = request.uri.path();
-        let path_below = path.strip_prefix(super::FORWARD_AUTH_PREFIX).unwrap_or(path);
+        let path_below = path.strip_prefix(PREFIX).unwrap_or(path);
         let (policy, subpath) = path_below.split_at(path_below.find('/').unwrap_or(path_below.len()));
         let policy = percent_decode_str(policy).decode_utf8().map_err(|_| {
             Rejection::new(
@@ -124,8 +123,7 @@ async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, For
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
-    let encoded = Encoded::of(&decided.selection.policy);
-    response.headers_mut().add_rate_limit(&encoded, &decided, app.clock());
+    add_rate_limit_headers(response.headers_mut(), &decided, app.clock());
     Ok(response)
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use slidegate_engine::{StatusSource, StoreStatus};
 use utoipa::ToSchema;
 
-use super::problem::Problem;
+use super::http::Problem;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::request_metrics;
