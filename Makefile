@@ -179,7 +179,7 @@ deny:
 
 ## Packages the published crates, builds each from its package, and checks each feature of the library alone. About half a
 ## minute: the packages build without features, and `lint` has built the dependencies. Works offline, on uncommitted changes.
-FEATURES = redis postgres resilience tower axum tonic
+FEATURES = redis postgres resilience http tower axum tonic
 package:
 	$(CARGO) package --quiet --offline --allow-dirty --package slidegate-core --package slidegate
 	@set -e; for feature in $(FEATURES); do \

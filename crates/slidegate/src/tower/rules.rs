@@ -10,7 +10,7 @@ use super::head::RequestHead;
 use super::key::Key;
 use super::payment::Payment;
 use super::refusal::Refusal;
-use super::style::HeaderStyle;
+use crate::headers::HeaderStyle;
 use crate::limiter::Limiter;
 use crate::store::StoreLimiter;
 

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 
 use serde_json::json;
-use slidegate::tower::Tier;
+use slidegate::headers::PolicyHeaders;
 use slidegate::{Policy, Quota, QuotaReport, Retry, Verb};
 use slidegate_engine::{Decided, Rejection, SelectedPolicy, Selection};
 
@@ -140,7 +140,7 @@ fn number(json: &mut Vec<u8>, before: &str, number: u64) {
 #[derive(Debug)]
 pub(crate) struct EncodedPolicy {
     pub(super) json: PolicyFragments,
-    headers: OnceLock<Tier>,
+    headers: OnceLock<PolicyHeaders>,
 }
 
 /// Parts of a policy in force, or those of a policy that came with a request.
@@ -184,8 +184,8 @@ impl EncodedPolicy {
     }
 
     /// Returns the constant parts of rate-limit headers.
-    pub(super) fn headers(&self, policy: &Policy) -> &Tier {
-        self.headers.get_or_init(|| Tier::new(policy.clone()))
+    pub(super) fn headers(&self, policy: &Policy) -> &PolicyHeaders {
+        self.headers.get_or_init(|| PolicyHeaders::new(policy))
     }
 }
 
@@ -225,7 +225,7 @@ impl PolicyFragments {
 mod tests {
     use std::sync::Arc;
 
-    use slidegate::tower::HeaderStyle;
+    use slidegate::headers::HeaderStyle;
     use slidegate::{Decision, MAX_NAME_BYTES, MAX_QUOTAS, Reason, Source};
     use slidegate_engine::{PolicyMetrics, PolicyView};
 

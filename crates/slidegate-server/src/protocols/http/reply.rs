@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body_util::{Either, Full};
 use serde::Serialize;
 use slidegate::Clock;
-use slidegate::tower::HeaderStyle;
+use slidegate::headers::HeaderStyle;
 use slidegate_engine::{Decided, Rejection, Selection};
 use utoipa::ToSchema;
 
@@ -170,7 +170,7 @@ impl<H: HeaderSink> Reply<H> {
     fn write_problem(&mut self, problem: &Problem) {
         self.clear();
         self.status = problem.status();
-        problem.headers().for_each(|(name, value)| self.headers.add(name, value));
+        problem.headers().for_each(|(name, value)| self.headers.add(&name, value.as_bytes()));
         // Cannot fail: a problem has only strings, numbers and booleans.
         let _ = serde_json::to_writer(&mut self.json, problem);
     }
@@ -185,31 +185,34 @@ fn problem_of(rejection: Rejection) -> Problem {
 /// Destination for the headers of a response. Callers add each header once.
 pub(crate) trait HeaderSink {
     /// Adds a header.
-    fn add(&mut self, name: HeaderName, value: HeaderValue);
+    fn add(&mut self, name: &HeaderName, value: &[u8]);
 
     /// Adds `content-type: application/json`.
     fn add_json_content_type(&mut self);
 
-    /// Adds the rate-limit headers of a decision.
-    fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock);
-
     /// Removes all headers.
     fn clear(&mut self);
+
+    /// Adds the rate-limit headers of a decision.
+    fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
+        let policy = &decided.selection.policy;
+        let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
+        // Only this style reports absolute times.
+        let now_ms = if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 };
+        style.visit(headers, &decided.decision, now_ms, |name, value| self.add(name, value));
+    }
 }
 
 impl HeaderSink for HeaderMap {
-    fn add(&mut self, name: HeaderName, value: HeaderValue) {
-        self.insert(name, value);
+    fn add(&mut self, name: &HeaderName, value: &[u8]) {
+        // All values are ASCII without control characters.
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            self.insert(name, value);
+        }
     }
 
     fn add_json_content_type(&mut self) {
         self.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-
-    fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
-        let policy = &decided.selection.policy;
-        let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
-        style.write(self, headers, &decided.decision, reset_base_ms(style, clock));
     }
 
     fn clear(&mut self) {
@@ -222,37 +225,20 @@ impl HeaderSink for HeaderMap {
 pub(crate) struct HeaderLines(Vec<u8>);
 
 impl HeaderSink for HeaderLines {
-    fn add(&mut self, name: HeaderName, value: HeaderValue) {
-        write_line(&mut self.0, name.as_str(), value.as_bytes());
+    fn add(&mut self, name: &HeaderName, value: &[u8]) {
+        self.0.extend_from_slice(name.as_str().as_bytes());
+        self.0.extend_from_slice(b": ");
+        self.0.extend_from_slice(value);
+        self.0.extend_from_slice(b"\r\n");
     }
 
     fn add_json_content_type(&mut self) {
         self.0.extend_from_slice(b"content-type: application/json\r\n");
     }
 
-    fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
-        let policy = &decided.selection.policy;
-        let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
-        style.visit(headers, &decided.decision, reset_base_ms(style, clock), |name, value| {
-            write_line(&mut self.0, name.as_str(), value);
-        });
-    }
-
     fn clear(&mut self) {
         self.0.clear();
     }
-}
-
-/// Returns the current time for the style that reports absolute times.
-fn reset_base_ms(style: HeaderStyle, clock: &dyn Clock) -> u64 {
-    if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 }
-}
-
-fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Adds the rate-limit headers of a decision to a response of another form.
