@@ -3,7 +3,6 @@
 //! A library only so that tests can start the server in their own process, on a clock of their own. A protocol decodes a
 //! request, lets the engine decide it, and encodes the decision.
 
-mod app;
 pub mod cli;
 mod environment;
 mod envoy_reload;
@@ -17,7 +16,6 @@ mod reload;
 mod request_metrics;
 mod traces;
 
-pub use app::App;
 pub use listeners::{ListenerSettings, ProtocolListener, run};
 pub use metrics::Metrics;
 pub use net::tls::Tls;

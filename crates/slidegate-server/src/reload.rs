@@ -22,7 +22,7 @@ pub(crate) struct Reload {
     pub(crate) controller: Arc<ChangeController>,
     /// Tokens of clients.
     pub(crate) clients: Arc<Authenticator>,
-    /// Authenticator of the admin API. That of the other listeners belongs to the app.
+    /// Authenticator of the admin API. That of the other listeners belongs to the engine.
     pub(crate) admins: Arc<Authenticator>,
     /// Configuration at startup, which is compared with the fields that a reload cannot change.
     pub(crate) initial: Config,
@@ -50,7 +50,7 @@ impl Reload {
             let is_complete =
                 |files: &Vec<Option<FileFingerprint>>| files[..required].iter().all(Option::is_some);
             // A failed reload may succeed without a change of the watched files, for example when a token file appears.
-            let retries = self.controller.readiness().config_error().is_some();
+            let retries = self.controller.engine().readiness().config_error().is_some();
             let reason = watcher.changed(&self.trigger, fingerprint, is_complete, retries).await;
             // If the file names other token files, the fingerprint differs and the next poll reloads once more.
             paths = self.reload(reason).await.unwrap_or(paths);
@@ -71,7 +71,7 @@ impl Reload {
             Ok(config) => {
                 let paths = self.paths(&config);
                 self.apply(config);
-                self.controller.readiness().set_config_error(None);
+                self.controller.engine().readiness().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
                 Some(paths)
@@ -79,12 +79,12 @@ impl Reload {
             // Logs the same error only once.
             Err(problems)
                 if reason == Reason::Retry
-                    && self.controller.readiness().config_error() == Some(problems.to_string()) =>
+                    && self.controller.engine().readiness().config_error() == Some(problems.to_string()) =>
             {
                 None
             }
             Err(problems) => {
-                self.controller.readiness().set_config_error(Some(problems.to_string()));
+                self.controller.engine().readiness().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
                 error!(

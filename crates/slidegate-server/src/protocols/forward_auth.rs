@@ -16,12 +16,11 @@ use slidegate::Verb;
 use slidegate::address::{ClientAddress, PeerAddress};
 use slidegate::store::Store;
 use slidegate_config::{KeyPart, KeyRule};
-use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
+use slidegate_engine::{Decided, Engine, Rejection, RejectionKind, Request};
 use tracing::{Instrument, warn};
 
 use super::headers::{credentials, request_key};
 use super::http::{Problem, add_rate_limit_headers};
-use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
@@ -72,10 +71,10 @@ impl<'a> ForwardAuthUrl<'a> {
     }
 }
 
-pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
+pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<Engine<S>>> {
+    any(async move |State(engine): State<Arc<Engine<S>>>, request: Parts| {
         let span = traces::request_span("forward-auth", (&request.headers).into());
-        timed(decide(&app, &request).instrument(span)).await
+        timed(decide(&engine, &request).instrument(span)).await
     })
 }
 
@@ -110,20 +109,20 @@ impl ForwardAuthRejection {
     }
 }
 
-async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
-    app.tokens().admit(credentials(&request.headers), Verb::Check)?;
+async fn decide<S: Store>(engine: &Engine<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
+    engine.tokens().admit(credentials(&request.headers), Verb::Check)?;
     let ForwardAuthUrl { policy, deny_status, allow_status, subpath } = ForwardAuthUrl::parse(request)?;
-    let key = key(app, &policy, request, deny_status)?;
+    let key = key(engine, &policy, request, deny_status)?;
     let path = client_path(request, subpath);
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
     let check = Request { policy, key, path: path.map(Cow::from), ..Request::default() };
-    let decided = app.engine().decide_request(Verb::Check, &check).await?;
+    let decided = engine.decide_request(Verb::Check, &check).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
-    add_rate_limit_headers(response.headers_mut(), &decided, app.clock());
+    add_rate_limit_headers(response.headers_mut(), &decided, engine.clock());
     Ok(response)
 }
 
@@ -153,13 +152,13 @@ fn status_option(query: &str, name: &str, allowed: &[&str]) -> Result<Option<Sta
 
 /// Returns the key of the request. If a part of the key is missing, the status of the rejection is `deny_status`, or 400.
 fn key<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     policy: &str,
     request: &Parts,
     deny_status: Option<StatusCode>,
 ) -> Result<String, ForwardAuthRejection> {
     static LOGGED: LogOnce = LogOnce::new();
-    let policies = app.engine().policies();
+    let policies = engine.policies();
     let by_address = KeyRule::address();
     // Proxies do not log the body of the response.
     let log = |rejection: &Rejection| {

@@ -9,16 +9,15 @@ use axum::http::StatusCode;
 use axum::routing::{any, get};
 use slidegate::store::Store;
 use slidegate_config::Limits;
-use slidegate_engine::StatusSource;
+use slidegate_engine::{Engine, StatusSource};
 
 use super::http::{Problem, forget, only_post};
 use super::{forward_auth, openapi, probes, rls, throttlecrab};
-use crate::app::App;
 use crate::metrics::Metrics;
 
 /// Returns the router of the HTTP listener, without the decisions.
 pub(crate) fn router<S: Store + StatusSource + 'static>(
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     limits: Limits,
     metrics: Option<Metrics>,
 ) -> Router {
@@ -38,14 +37,14 @@ pub(crate) fn router<S: Store + StatusSource + 'static>(
         .route("/healthcheck", rls::http::healthcheck())
         .route("/throttle", throttlecrab::route(limits.body_timeout))
         .route("/openapi.json", get(async || openapi::document()))
-        .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
+        .route("/readyz", get(async |State(engine): State<Arc<Engine<S>>>| probes::ready(&engine)))
         .route(
             "/metrics",
-            get(async move |State(app): State<Arc<App<S>>>| probes::metrics(&app, metrics.as_ref())),
+            get(async move |State(engine): State<Arc<Engine<S>>>| probes::metrics(&engine, metrics.as_ref())),
         )
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "unknown path; try POST /v1/check"))
         .method_not_allowed_fallback(async || unsupported_method())
-        .with_state(app)
+        .with_state(engine)
 }
 
 fn unsupported_method() -> Problem {

@@ -12,14 +12,13 @@ use axum::routing::{MethodRouter, post};
 use serde::{Deserialize, Serialize};
 use slidegate::store::Store;
 use slidegate::{Decision, MAX_LIMIT, QuotaReport, Verb};
-use slidegate_engine::{Rejection, RejectionKind, Selection, valid_key};
+use slidegate_engine::{Engine, Rejection, RejectionKind, Selection, valid_key};
 use tracing::Instrument;
 use utoipa::ToSchema;
 
 use super::headers::credentials;
 use super::http::{Problem, read_single};
 use super::rates::{Dialect, Rate, throttlecrab_error};
-use crate::app::App;
 use crate::request_metrics::{Stopwatch, Task, record_rejection_of};
 use crate::traces;
 
@@ -158,22 +157,22 @@ impl IntoResponse for ThrottleRejection {
     }
 }
 
-pub(crate) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
-    post(async move |State(app): State<Arc<App<S>>>, request: Request| {
+pub(crate) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<Engine<S>>> {
+    post(async move |State(engine): State<Arc<Engine<S>>>, request: Request| {
         let stopwatch = Stopwatch::start();
         let span = traces::request_span("POST /throttle", request.headers().into());
-        let response = decide(&app, request, body_timeout).instrument(span).await.map(Json);
+        let response = decide(&engine, request, body_timeout).instrument(span).await.map(Json);
         Task::Throttle.record(stopwatch);
         response
     })
 }
 
 async fn decide<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     request: Request,
     body_timeout: Duration,
 ) -> Result<ThrottleReply, ThrottleRejection> {
-    app.tokens().admit(credentials(request.headers()), Verb::Check)?;
+    engine.tokens().admit(credentials(request.headers()), Verb::Check)?;
     if !is_json(request.headers()) {
         let error = "Expected request with `Content-Type: application/json`".to_owned();
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -184,11 +183,10 @@ async fn decide<S: Store>(
     let invalid_rate = |message: String| ThrottleRejection::invalid_rate(&message);
     let request = ThrottlecrabRequest::new(max_burst, count_per_period, period, quantity.unwrap_or(1))
         .map_err(invalid_rate)?;
-    let policy = request.rate.policy(app.engine().rates()).map_err(invalid_rate)?;
+    let policy = request.rate.policy(engine.rates()).map_err(invalid_rate)?;
     let key = valid_key(Some(key.as_bytes()))?;
     let operation = Selection::new(Verb::Check, policy, key, request.cost);
-    Ok(request
-        .reply(&app.engine().decide(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
+    Ok(request.reply(&engine.decide(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
 }
 
 /// Returns whether the content type is JSON. A page in a browser can send other content types to any port.

@@ -26,7 +26,7 @@ use slidegate::address::PeerAddress;
 use slidegate::store::Store;
 use slidegate::{StoreError, Verb};
 use slidegate_config::Limits;
-use slidegate_engine::{Decided, Rejection, Request, Selection};
+use slidegate_engine::{Decided, Engine, Rejection, Request, Selection};
 use tracing::Instrument;
 
 pub(crate) use self::body::read_single;
@@ -39,7 +39,6 @@ pub(crate) use self::reply::{BatchItemJson, add_rate_limit_headers};
 use self::reply::{HeaderSink, PlainReply, Reply};
 use self::request_json::{Body, parse};
 pub(crate) use self::request_json::{RequestFields, RequestJson};
-use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::request_metrics::{RequestTimings, Stopwatch};
 use crate::traces;
@@ -53,15 +52,15 @@ pub(crate) type ResponseBody = Either<Full<Bytes>, axum::body::Body>;
 /// Routes of the HTTP API.
 #[derive(Debug)]
 pub(crate) struct Routes<S> {
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     limits: Limits,
     router: TowerToHyperService<Router>,
 }
 
 impl<S: Store> Routes<S> {
-    /// Returns the routes of an app. `router` responds to all requests that are not decisions.
-    pub(crate) fn new(app: Arc<App<S>>, limits: Limits, router: Router) -> Self {
-        Self { app, limits, router: TowerToHyperService::new(router) }
+    /// Returns the routes of decisions. `router` responds to all requests that are not decisions.
+    pub(crate) fn new(engine: Arc<Engine<S>>, limits: Limits, router: Router) -> Self {
+        Self { engine, limits, router: TowerToHyperService::new(router) }
     }
 
     /// Responds to one request. Decisions bypass the router, which takes longer than a decision.
@@ -97,7 +96,7 @@ impl<S: Store> Routes<S> {
 
     async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: http::Request<Incoming>) {
         let start = Stopwatch::start();
-        let received = match self.app.tokens().admit(credentials(request.headers()), verb) {
+        let received = match self.engine.tokens().admit(credentials(request.headers()), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
@@ -113,7 +112,7 @@ impl<S: Store> Routes<S> {
 
     async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(request.credentials, request.verb);
+        let admitted = self.engine.tokens().admit(request.credentials, request.verb);
         let body = admitted.and_then(|()| parse(request.body));
         reply.clear();
         self.decide_body(reply, request.verb, start, body).await;
@@ -131,8 +130,8 @@ impl<S: Store> Routes<S> {
         let is_read = body.is_ok();
         let result = match body {
             Ok(Body::Single(request)) => {
-                let decided = self.app.engine().decide_request(verb, &request).await;
-                decided.map(|decided| reply.write_decision(&decided, self.app.clock()))
+                let decided = self.engine.decide_request(verb, &request).await;
+                decided.map(|decided| reply.write_decision(&decided, self.engine.clock()))
             }
             Ok(Body::Batch(batch)) => self.decide_batch(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
@@ -156,7 +155,7 @@ impl<S: Store> Routes<S> {
         verb: Verb,
         batch: &[Result<Request<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let policies = self.app.engine().policies();
+        let policies = self.engine.policies();
         let selections: Vec<_> = batch
             .iter()
             .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
@@ -183,7 +182,7 @@ impl<S: Store> Routes<S> {
         selections: Vec<Result<Selection<'a>, Rejection>>,
     ) -> Vec<Result<Decided<'a>, Rejection>> {
         let prepared: Vec<_> = selections.iter().flatten().map(Selection::prepared).collect();
-        let mut responses = self.app.engine().decide(&prepared).await.into_iter();
+        let mut responses = self.engine.decide(&prepared).await.into_iter();
         drop(prepared);
         let decide = |selection: Result<Selection<'a>, Rejection>| {
             let selection = selection?;
