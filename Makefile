@@ -44,7 +44,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests loom deny package faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny package faults fuzz way bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -165,13 +165,21 @@ fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
 
+## Prints the source files that one check over HTTP executes, over the memory store and over Redis, half a minute after the
+## build.
+way: deps
+	@command -v valgrind >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq valgrind >/dev/null; }
+	$(CARGO) build --quiet --package slidegate-server
+	@python3 scripts/request_way.py
+
 ## Checks licences, names and sources of all crates. Downloads the crates of all platforms first.
 deny:
 	CARGO="$(CARGO)" scripts/check_dependencies.py
 
 ## Packages the published crates, builds each from its package, and checks each feature of the library alone. About half a
 ## minute: the packages build without features, and `lint` has built the dependencies. Works offline, on uncommitted changes.
-FEATURES = redis postgres resilience tower axum tonic
+FEATURES = redis postgres resilience http tower axum tonic
 package:
 	$(CARGO) package --quiet --offline --allow-dirty --package slidegate-core --package slidegate
 	@set -e; for feature in $(FEATURES); do \

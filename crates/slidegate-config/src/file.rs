@@ -1,7 +1,8 @@
 //! Top-level fields of the file.
 
+use slidegate::address::ClientAddress;
+use slidegate::headers::HeaderStyle;
 use slidegate::store::StoreUrl;
-use slidegate::tower::{ClientAddress, HeaderStyle};
 
 use crate::fields::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
 use crate::fields::diagnostics::Diagnostics;

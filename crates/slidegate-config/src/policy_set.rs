@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use slidegate::Policy;
-use slidegate::tower::{ClientAddress, HeaderStyle};
+use slidegate::address::ClientAddress;
+use slidegate::headers::HeaderStyle;
 
 use crate::key_rule::KeyRule;
 

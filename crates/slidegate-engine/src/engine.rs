@@ -1,23 +1,25 @@
-//! The engine: decides operations over a store, and records the decisions.
+//! The engine: decides operations over a store, and records the decisions. All listeners share it.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use slidegate::store::{Operation, Responses, Store};
 use slidegate::{Check, Clock, Decision, StoreError, Verb};
-use slidegate_config::ViolationLog;
+use slidegate_config::{Tokens, ViolationLog};
 use tokio::sync::Semaphore;
 use tracing::{Instrument, Span, info};
 
+use crate::authenticator::Authenticator;
 use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::policies::Policies;
 use crate::rates::RatePolicies;
+use crate::readiness::Readiness;
 use crate::request::{Rejection, RejectionKind, UncheckedRequest};
 use crate::selection::{Decided, Prepared, Selection};
 use crate::violations::Violations;
 
-/// A store, the policies in force, and the records of decisions.
+/// A store, the policies and tokens in force, and the records of decisions.
 #[derive(Debug)]
 pub struct Engine<S> {
     store: S,
@@ -26,6 +28,8 @@ pub struct Engine<S> {
     rates: RatePolicies,
     violations: Violations,
     heavy_hitters: HeavyHitters,
+    tokens: Arc<Authenticator>,
+    readiness: Readiness,
     store_span: fn() -> Span,
 }
 
@@ -39,8 +43,16 @@ impl<S: Store> Engine<S> {
             rates: RatePolicies::default(),
             violations: Violations::new(ViolationLog::default()),
             heavy_hitters: HeavyHitters::default(),
+            tokens: Arc::new(Authenticator::new(Tokens::default())),
+            readiness: Readiness::default(),
             store_span: Span::none,
         }
+    }
+
+    /// Sets the tokens of clients. Without tokens, every client may request decisions.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Tokens) -> Self {
+        Self { tokens: Arc::new(Authenticator::new(tokens)), ..self }
     }
 
     /// Sets the log of denials.
@@ -137,6 +149,16 @@ impl<S> Engine<S> {
     /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Returns the authenticator of clients.
+    pub fn tokens(&self) -> &Arc<Authenticator> {
+        &self.tokens
+    }
+
+    /// Returns the conditions that the readiness probe reports.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
     }
 
     /// Returns the policies in force.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use slidegate::headers::HeaderStyle;
 use slidegate::resilience::{Mode, OnFailure, PolicySwitch};
-use slidegate::tower::HeaderStyle;
 use slidegate::{Anchor, Policy, Quota, Verb};
 use slidegate_config::{Config, KeyRule, Keyword, StoreUrl};
 

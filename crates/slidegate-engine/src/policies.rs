@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use slidegate::Policy;
-use slidegate::tower::{ClientAddress, HeaderStyle};
+use slidegate::address::ClientAddress;
+use slidegate::headers::HeaderStyle;
 use slidegate_config::{KeyRule, Override, PolicyEntry, PolicySet, listed};
 
 use crate::policy_metrics::PolicyMetrics;

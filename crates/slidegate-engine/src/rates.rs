@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use slidegate::tower::HeaderStyle;
+use slidegate::headers::HeaderStyle;
 use slidegate::{Algorithm, Policy, Quota, QuotaError};
 
 use crate::policies::PolicyView;

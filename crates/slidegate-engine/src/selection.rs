@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use slidegate::headers::HeaderStyle;
 use slidegate::store::Operation;
-use slidegate::tower::HeaderStyle;
 use slidegate::{Check, Decision, MAX_WINDOW_MS, Policy, Verb};
 use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec};
 

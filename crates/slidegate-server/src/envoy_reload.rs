@@ -11,14 +11,14 @@ use slidegate_config::envoy::{Domains, EnvoySettings, files};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
-use crate::app::App;
-use crate::reload::{FileFingerprint, ReloadReason, Watcher, run_blocking};
+use crate::file_watcher::{FileFingerprint, ReloadReason, Watcher, run_blocking};
+use slidegate_engine::Engine;
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {
     pub(crate) path: PathBuf,
     pub(crate) settings: EnvoySettings,
-    pub(crate) app: Arc<App<S>>,
+    pub(crate) engine: Arc<Engine<S>>,
     /// State of the files before they were read.
     pub(crate) snapshot: FolderSnapshot,
     /// Notified to request a reload.
@@ -60,7 +60,7 @@ impl<S: Store> Reload<S> {
         };
         match loaded {
             Ok(domains) => {
-                self.app.engine().set_envoy(domains.into());
+                self.engine.set_envoy(domains.into());
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_envoy_config_is_current").set(1.0);
                 info!(folder = %self.path.display(), "reloaded the limits for Envoy");

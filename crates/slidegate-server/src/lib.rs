@@ -3,23 +3,19 @@
 //! A library only so that tests can start the server in their own process, on a clock of their own. A protocol decodes a
 //! request, lets the engine decide it, and encodes the decision.
 
-mod app;
 pub mod cli;
 mod environment;
 mod envoy_reload;
+mod file_watcher;
 mod listeners;
 mod log_once;
 mod metrics;
 mod net;
 mod protocols;
-mod rejections;
 mod reload;
-mod request_timings;
-mod stopwatch;
-mod timer;
+mod request_metrics;
 mod traces;
 
-pub use app::App;
 pub use listeners::{ListenerSettings, ProtocolListener, run};
 pub use metrics::Metrics;
 pub use net::tls::Tls;

@@ -12,23 +12,22 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use slidegate::store::Store;
 use slidegate_config::Limits;
-use slidegate_engine::{Authenticator, StatusSource};
+use slidegate_engine::{Authenticator, Engine, StatusSource};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
 
-use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::activity::Activity;
 use crate::net::cork::Cork;
 use crate::net::hyper_connection::{ConnectionState, serve_connection};
-use crate::net::io_timeout::IoTimeout;
+use crate::net::io_timeout::{Activity, IoTimeout};
 use crate::net::stop::{Stop, StopPhase};
 use crate::net::tls::Tls;
 use crate::protocols::http::Routes;
 use crate::protocols::http::fast_path::{self, FastPathEnd};
 use crate::protocols::resp;
+use crate::protocols::router::router;
 
 /// Time limit of a drain.
 const DRAIN_MS: u64 = 10_000;
@@ -78,8 +77,9 @@ impl<S> Clone for Protocol<S> {
 
 impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
     /// Returns a listener for the HTTP API of decisions.
-    pub fn decisions(listener: TcpListener, app: &Arc<App<S>>, settings: &ListenerSettings) -> Self {
-        let routes = Routes::new(Arc::clone(app), settings.limits, settings.metrics.clone());
+    pub fn decisions(listener: TcpListener, engine: &Arc<Engine<S>>, settings: &ListenerSettings) -> Self {
+        let router = router(Arc::clone(engine), settings.limits, settings.metrics.clone());
+        let routes = Routes::new(Arc::clone(engine), settings.limits, router);
         Self { listener, protocol: Protocol::Decisions(Arc::new(routes)) }
     }
 
@@ -100,13 +100,15 @@ impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
 /// connection. A connection without a request is closed after the grace period.
 pub async fn run<S: Store + StatusSource + 'static>(
     listeners: Vec<ProtocolListener<S>>,
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     settings: ListenerSettings,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let (stop, receiver) = watch::channel(StopPhase::Running);
-    let acceptors: Vec<_> =
-        listeners.into_iter().map(|listener| Acceptor::new(listener, &app, &settings, &receiver)).collect();
+    let acceptors: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| Acceptor::new(listener, &engine, &settings, &receiver))
+        .collect();
     drop(receiver);
     tokio::select! {
         _ = join_all(acceptors.iter().map(Acceptor::accept)) => {}
@@ -115,10 +117,10 @@ pub async fn run<S: Store + StatusSource + 'static>(
             DRAIN_MS / 1000
         ),
     }
-    app.readiness().drain();
+    engine.readiness().drain();
     stop.send_replace(StopPhase::Draining);
     acceptors.into_iter().for_each(Acceptor::close);
-    let clock = app.clock();
+    let clock = engine.clock();
     let close_idle = async {
         clock.sleep(GRACE_MS).await;
         stop.send_replace(StopPhase::Closing);
@@ -143,7 +145,7 @@ struct Acceptor<S> {
 /// cannot exhaust the limit of another.
 struct ConnectionSpawner<S> {
     protocol: Protocol<S>,
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     settings: ListenerSettings,
     stop: watch::Receiver<StopPhase>,
     permits: Arc<Semaphore>,
@@ -153,13 +155,13 @@ struct ConnectionSpawner<S> {
 impl<S: Store + StatusSource + 'static> Acceptor<S> {
     fn new(
         ProtocolListener { listener, protocol }: ProtocolListener<S>,
-        app: &Arc<App<S>>,
+        engine: &Arc<Engine<S>>,
         settings: &ListenerSettings,
         stop: &watch::Receiver<StopPhase>,
     ) -> Self {
         let spawner = ConnectionSpawner {
             protocol,
-            app: Arc::clone(app),
+            engine: Arc::clone(engine),
             settings: settings.clone(),
             stop: stop.clone(),
             permits: Arc::new(Semaphore::new(settings.limits.connections)),
@@ -175,7 +177,7 @@ impl<S: Store + StatusSource + 'static> Acceptor<S> {
                 Ok((stream, peer)) => self.spawner.spawn(stream, peer),
                 Err(error) => {
                     debug!(%error, "cannot accept a connection");
-                    self.spawner.app.clock().sleep(ACCEPT_BACKOFF_MS).await;
+                    self.spawner.engine.clock().sleep(ACCEPT_BACKOFF_MS).await;
                 }
             }
         }
@@ -221,7 +223,7 @@ impl<S: Store + StatusSource + 'static> ConnectionSpawner<S> {
         let connection = Connection {
             peer,
             protocol: self.protocol.clone(),
-            app: Arc::clone(&self.app),
+            engine: Arc::clone(&self.engine),
             limits,
             stop: self.stop.clone(),
         };
@@ -237,7 +239,7 @@ impl<S: Store + StatusSource + 'static> ConnectionSpawner<S> {
 struct Connection<S> {
     peer: SocketAddr,
     protocol: Protocol<S>,
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     limits: Limits,
     stop: watch::Receiver<StopPhase>,
 }
@@ -304,7 +306,8 @@ impl<S: Store + StatusSource + 'static> Connection<S> {
                 serve_connection(stream, state, handler).await
             }
             Protocol::Resp(shared) => {
-                resp::serve_connection(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
+                resp::serve_connection(stream, &self.engine, &shared, &self.limits, Stop::new(self.stop))
+                    .await
             }
         }
     }

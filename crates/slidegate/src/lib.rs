@@ -101,6 +101,7 @@
 //! | `redis` | the URLs `redis://…`, `rediss://…`, `valkey://…` and those of sentinels, clusters and Unix sockets |
 //! | `postgres` | the URL `postgres://…` |
 //! | `resilience` | time budget, fallback with circuit breaker, denial cache, retry jitter, modes and key lists |
+//! | `http` | styles of rate-limit headers, and client addresses behind proxies |
 //! | `tower` | layers for services and clients of [tower](https://docs.rs/tower) |
 //! | `axum`, `tonic` | client addresses and routes of these frameworks |
 //!
@@ -119,9 +120,11 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "http")]
+pub mod address;
 mod clock;
 mod error;
-mod headers;
+pub mod headers;
 mod limiter;
 mod request;
 #[cfg(feature = "resilience")]

@@ -8,10 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use slidegate::resilience::{
-    Budget, DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, Optional, Switch,
-};
-use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
+use slidegate::resilience::{Budget, DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, Switch};
+use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Optional, Responses, Store};
 use slidegate::{Check, Clock, ManualClock, Policy, StoreError, StoreStack, SystemClock, Verb};
 
 /// A store that records calls and has a feed.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use slidegate::headers::HeaderStyle;
 use slidegate::resilience::{Mode, OnFailure, PolicySwitch};
-use slidegate::tower::HeaderStyle;
 
 use crate::MAX_KEY_BYTES;
 use crate::fields::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};

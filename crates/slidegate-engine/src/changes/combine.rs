@@ -6,7 +6,7 @@ use slidegate::resilience::{Mode, PolicySwitch};
 use slidegate_config::{NamedQuota, Override, PolicyEntry, PolicySet, QuotaSpec, listed};
 
 use super::changeset::{Change, Part, Setting, Subject};
-use crate::json::parse_json;
+use crate::request::parse_json;
 use crate::selection::quota_rejection;
 
 use crate::request::Rejection;

@@ -14,7 +14,6 @@ use super::persistence::Persistence;
 use crate::decision_counts::History;
 use crate::engine::Engine;
 use crate::policies::Policies;
-use crate::readiness::Readiness;
 use crate::request::Rejection;
 use crate::store_stack::StoreStack;
 
@@ -32,7 +31,6 @@ const MAX_ATTEMPTS: u64 = 20;
 #[derive(Debug)]
 pub struct ChangeController {
     engine: Arc<Engine<StoreStack>>,
-    readiness: Arc<Readiness>,
     persistence: Persistence,
     state: Mutex<State>,
     /// Serializes writes of this process, which would otherwise conflict with each other.
@@ -71,12 +69,7 @@ impl From<Rejection> for ChangeError {
 }
 
 impl ChangeController {
-    pub fn new(
-        engine: Arc<Engine<StoreStack>>,
-        readiness: Arc<Readiness>,
-        persistence: Persistence,
-        base: Base,
-    ) -> Self {
+    pub fn new(engine: Arc<Engine<StoreStack>>, persistence: Persistence, base: Base) -> Self {
         let state = State {
             base,
             changeset: Arc::default(),
@@ -87,7 +80,6 @@ impl ChangeController {
         };
         Self {
             engine,
-            readiness,
             persistence,
             state: Mutex::new(state),
             write_lock: tokio::sync::Mutex::default(),
@@ -98,11 +90,6 @@ impl ChangeController {
     /// Returns the engine that the changes apply to.
     pub fn engine(&self) -> &Arc<Engine<StoreStack>> {
         &self.engine
-    }
-
-    /// Returns the conditions that the readiness probe reports.
-    pub fn readiness(&self) -> &Readiness {
-        &self.readiness
     }
 
     /// Returns the current changeset.
@@ -154,7 +141,7 @@ impl ChangeController {
     /// Reports in the metrics and in `/readyz` whether the changes are current.
     fn report_sync(&self, is_known: bool) {
         gauge!("slidegate_changes_known").set(if is_known { 1.0 } else { 0.0 });
-        self.readiness.set_changes_known(is_known);
+        self.engine.readiness().set_changes_known(is_known);
     }
 
     /// Follows changes of other nodes and records expiries, until it is dropped.

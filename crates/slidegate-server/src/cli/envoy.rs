@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tracing::info;
 
 use super::Failure;
-use crate::app::App;
 use crate::envoy_reload::{FolderSnapshot, Reload};
+use slidegate_engine::Engine;
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "named like the flags")]
@@ -93,14 +93,14 @@ impl fmt::Display for LoadedEnvoyLimits {
 
 impl LoadedEnvoyLimits {
     /// Puts the limits in force. Returns the task that reloads them.
-    pub(super) fn apply<S: Store>(self, app: &Arc<App<S>>, trigger: Arc<Notify>) -> Reload<S> {
+    pub(super) fn apply<S: Store>(self, engine: &Arc<Engine<S>>, trigger: Arc<Notify>) -> Reload<S> {
         let domains = self.domains.names().join(", ");
         info!(folder = %self.path.display(), domains, "loaded the limits for Envoy");
-        app.engine().set_envoy(self.domains.into());
+        engine.set_envoy(self.domains.into());
         Reload {
             path: self.path,
             settings: self.settings,
-            app: Arc::clone(app),
+            engine: Arc::clone(engine),
             snapshot: self.snapshot,
             reload_requested: trigger,
         }

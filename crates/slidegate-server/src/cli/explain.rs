@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use slidegate::tower::ClientAddress;
+use slidegate::address::ClientAddress;
 use slidegate_config::{Config, KeyPart, KeyRule};
 use slidegate_engine::{Policies, Rejection, UncheckedRequest, explain, parse_json};
 

@@ -6,14 +6,13 @@ use std::sync::Arc;
 
 use slidegate_config::{Address, Config, Listen, StoreUrl, TlsFiles};
 use slidegate_engine::changes::ChangeController;
-use slidegate_engine::{Authenticator, StoreStack};
+use slidegate_engine::{Authenticator, Engine, StoreStack};
 use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::Failure;
 use super::envoy::LoadedEnvoyLimits;
 use super::sockets::{bind, bind_optional};
-use crate::app::App;
 use crate::listeners::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
@@ -132,18 +131,19 @@ impl Listeners {
     /// Assigns a protocol to each listener.
     pub(super) fn into_protocol_listeners(
         self,
-        app: &Arc<App<StoreStack>>,
+        engine: &Arc<Engine<StoreStack>>,
         controller: &Arc<ChangeController>,
         settings: &ListenerSettings,
         admins: &Arc<Authenticator>,
     ) -> Result<Vec<ProtocolListener<StoreStack>>, Failure> {
-        let mut listeners = vec![ProtocolListener::decisions(self.http, app, settings)];
+        let mut listeners = vec![ProtocolListener::decisions(self.http, engine, settings)];
         if let Some(listener) = self.grpc {
-            let router = rls::router(Arc::clone(app), settings.limits.body_timeout).map_err(Failure::new)?;
+            let router =
+                rls::router(Arc::clone(engine), settings.limits.body_timeout).map_err(Failure::new)?;
             listeners.push(ProtocolListener::routed(listener, router));
         }
         let passwords =
-            Some(app.tokens()).filter(|authenticator| !authenticator.allows_anonymous()).map(Arc::clone);
+            Some(engine.tokens()).filter(|authenticator| !authenticator.allows_anonymous()).map(Arc::clone);
         listeners.extend(self.resp.map(|listener| ProtocolListener::resp(listener, passwords)));
         let admin = admin::router(Arc::clone(controller), Arc::clone(admins));
         listeners.extend(self.admin.map(|listener| ProtocolListener::routed(listener, admin)));

@@ -19,12 +19,12 @@ use tracing_subscriber::filter::LevelFilter;
 use super::Failure;
 use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
-use crate::app::App;
 use crate::environment;
+use crate::file_watcher::FileFingerprint;
 use crate::listeners::ListenerSettings;
 use crate::metrics::Metrics;
 use crate::net::tls::Tls;
-use crate::reload::{FileFingerprint, Reload};
+use crate::reload::Reload;
 use crate::traces::{self, LogFormat, Tracing};
 
 /// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store
@@ -121,26 +121,27 @@ async fn serve(
     let settings = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
     let store = store_stack::open(&store_url, config.memory, &config.degrade).await;
     let engine = Engine::new(store.map_err(Failure::new)?, &config.policies)
+        .with_tokens(config.tokens.clone())
         .with_violation_log(config.log)
         .with_store_span(traces::store_span);
-    let app = Arc::new(App::new(engine).with_tokens(config.tokens.clone()));
+    let engine = Arc::new(engine);
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
-    let persistence = persistence(&app, state_file(arguments.config.as_deref(), &config));
+    let persistence = persistence(&engine, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
         persistence.warn_if_not_writable();
     }
-    let controller = controller(&app, &config, persistence);
+    let controller = controller(&engine, &config, persistence);
     controller.load().await;
     let greeting = listeners.greeting(&settings, &store_url, &config, &controller, envoy.as_ref())?;
     // A closed standard output does not prevent the service from running.
     let _ = io::stdout().write_all(greeting.as_bytes());
     let admins = Arc::new(Authenticator::new(config.admin.tokens.clone()));
-    let protocol_listeners = listeners.into_protocol_listeners(&app, &controller, &settings, &admins)?;
+    let protocol_listeners = listeners.into_protocol_listeners(&engine, &controller, &settings, &admins)?;
     tokio::spawn(Arc::clone(&controller).run());
     if let Some(envoy) = envoy {
-        tokio::spawn(envoy.apply(&app, reload_triggers.envoy).run());
+        tokio::spawn(envoy.apply(&engine, reload_triggers.envoy).run());
     }
-    let clients = Arc::clone(app.tokens());
+    let clients = Arc::clone(engine.tokens());
     if let Some(path) = arguments.config {
         tokio::spawn(
             Reload {
@@ -156,7 +157,7 @@ async fn serve(
             .run(),
         );
     }
-    crate::listeners::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
+    crate::listeners::run(protocol_listeners, engine, settings, async move { drain.notified().await }).await;
     info!("stopped");
     // Sends the remaining spans, which blocks.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
@@ -192,20 +193,20 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
     config.admin.state.clone().or_else(in_state_directory).unwrap_or_else(beside_config)
 }
 
-fn persistence(app: &Arc<App<StoreStack>>, state_file: PathBuf) -> Persistence {
-    match app.engine().store().base().memory() {
+fn persistence(engine: &Arc<Engine<StoreStack>>, state_file: PathBuf) -> Persistence {
+    match engine.store().base().memory() {
         Some(_) => Persistence::File(state_file),
-        None => Persistence::Store(Arc::clone(app.engine())),
+        None => Persistence::Store(Arc::clone(engine)),
     }
 }
 
 fn controller(
-    app: &Arc<App<StoreStack>>,
+    engine: &Arc<Engine<StoreStack>>,
     config: &Config,
     persistence: Persistence,
 ) -> Arc<ChangeController> {
     let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
-    Arc::new(ChangeController::new(Arc::clone(app.engine()), Arc::clone(app.readiness()), persistence, base))
+    Arc::new(ChangeController::new(Arc::clone(engine), persistence, base))
 }
 
 /// Time in which another signal counts as a repetition of the first. A shell signals a whole process group, and the parent

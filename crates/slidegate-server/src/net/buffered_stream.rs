@@ -10,7 +10,7 @@ use tokio::time::Sleep;
 
 use super::lingering_close::LingeringClose;
 use super::stop::{Stop, StopPhase};
-use crate::timer::timer;
+use super::timer;
 
 /// Initial size of the input buffer, enough for a client that waits for each response.
 const INITIAL_BYTES: usize = 1 << 10;

@@ -16,11 +16,15 @@ use slidegate_config::Limits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
-use super::activity::Activity;
-use super::limits;
-use super::paced_body::PacedBody;
+use super::io_timeout::Activity;
+use super::paced_body::{CHUNK_BYTES, PacedBody};
 use super::request_stream::{RequestSequence, RequestStream};
 use super::stop::{Stop, StopPhase, phase};
+
+/// Maximum size of a request head.
+const MAX_HEAD_BYTES: usize = 32 << 10;
+/// Maximum number of concurrent streams of an HTTP/2 connection.
+const MAX_STREAMS: u32 = 64;
 
 /// State of a connection that hyper serves.
 pub(crate) struct ConnectionState<'a> {
@@ -72,15 +76,15 @@ where
 fn builder(limits: &Limits, may_be_http2: bool) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // `IoTimeout` limits the time for heads. hyper would set a timer for each head.
-    builder.http1().header_read_timeout(None).max_buf_size(limits::MAX_HEAD_BYTES);
+    builder.http1().header_read_timeout(None).max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(limits.head_timeout))
         .keep_alive_timeout(limits.head_timeout)
-        .max_header_list_size(limits::MAX_HEAD_BYTES as u32)
-        .max_send_buf_size(limits::CHUNK_BYTES)
-        .max_concurrent_streams(limits::MAX_STREAMS);
+        .max_header_list_size(MAX_HEAD_BYTES as u32)
+        .max_send_buf_size(CHUNK_BYTES)
+        .max_concurrent_streams(MAX_STREAMS);
     if may_be_http2 { builder } else { builder.http1_only() }
 }
 

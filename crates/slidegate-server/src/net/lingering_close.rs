@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
-use crate::timer::timer;
+use super::timer;
 
 const MAX_BYTES: usize = 1 << 20;
 const MAX_TIME: Duration = Duration::from_secs(1);

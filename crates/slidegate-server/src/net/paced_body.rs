@@ -7,9 +7,11 @@ use std::task::{Context, Poll, ready};
 use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-use super::activity::Activity;
-use super::limits::CHUNK_BYTES;
+use super::io_timeout::Activity;
 use super::streams::{RequestInProgress, Streams, UnreadResponse};
+
+/// Size of the chunks in which an HTTP/2 response is sent. A response with a larger body counts as large.
+pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
 /// The body of a response. With HTTP/1 it is unchanged; with HTTP/2 it is split into chunks, which hyper requests one by
 /// one as the client reads them.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 
-use super::limits::MAX_UNREAD_RESPONSES;
+/// Number of large unread responses of an HTTP/2 connection that suspends further requests.
+const MAX_UNREAD_RESPONSES: usize = 8;
 
 /// Requests in progress and large unread responses of a connection.
 ///

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use slidegate::tower::ClientAddress;
+use slidegate::address::ClientAddress;
 use slidegate_config::{KeyPart, KeyRule};
 use slidegate_engine::Credentials;
 

@@ -10,7 +10,7 @@ use slidegate::store::MemoryStore;
 use slidegate::{Clock, ManualClock};
 use slidegate_config::Config;
 use slidegate_engine::Engine;
-use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
+use slidegate_server::{ListenerSettings, ProtocolListener, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -69,7 +69,7 @@ impl Server {
         clock: ManualClock,
     ) -> Self {
         let config = Config::parse(file).unwrap();
-        let app = Arc::new(App::new(Engine::new(store, &config.policies)).with_tokens(config.tokens));
+        let engine = Arc::new(Engine::new(store, &config.policies).with_tokens(config.tokens));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -77,8 +77,8 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let listeners = vec![ProtocolListener::decisions(listener, &app, &options)];
-        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, app, options, shutdown)));
+        let listeners = vec![ProtocolListener::decisions(listener, &engine, &options)];
+        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, engine, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 

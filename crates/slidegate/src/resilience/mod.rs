@@ -8,10 +8,8 @@ mod budget;
 mod cache;
 mod error_counter;
 mod fallback;
-mod fallback_reason;
 mod jitter;
 mod mode;
-mod optional;
 mod rules;
 mod shares;
 mod switch;
@@ -25,7 +23,5 @@ pub use error_counter::ErrorCounter;
 pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
 pub use mode::Mode;
-#[doc(hidden)]
-pub use optional::Optional;
 pub use rules::{FailureRule, OnFailure};
 pub use switch::{PolicySwitch, Switch};

@@ -1,6 +1,10 @@
-//! Per-policy rules for requests that the store does not decide.
+//! Requests that the store does not decide: the rules of their policies, and the reason in their decisions.
 
 use std::time::Duration;
+
+use slidegate_core::FallbackReason;
+
+use crate::error::StoreError;
 
 /// Default time within which the store must respond.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
@@ -42,5 +46,18 @@ pub struct FailureRule {
 impl Default for FailureRule {
     fn default() -> Self {
         Self { on_failure: OnFailure::default(), budget: DEFAULT_BUDGET }
+    }
+}
+
+/// Returns the reason to report in a decision that replaces this error.
+pub(super) fn fallback_reason(error: &StoreError) -> FallbackReason {
+    if error.is_full() {
+        FallbackReason::Full
+    } else if error.is_late() {
+        FallbackReason::Timeout
+    } else if error.is_transient() {
+        FallbackReason::Unavailable
+    } else {
+        FallbackReason::Refused
     }
 }

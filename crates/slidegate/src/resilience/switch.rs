@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
 
-use super::fallback_reason::fallback_reason;
 use super::mode::Mode;
+use super::rules::fallback_reason;
 use super::telemetry;
 use crate::error::StoreError;
 use crate::store::StoreLayer;

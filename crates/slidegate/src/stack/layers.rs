@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::error::SettingsError;
 use crate::resilience::{
-    DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, OnFailure, Optional, PolicySwitch, Switch,
+    DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, OnFailure, PolicySwitch, Switch,
 };
-use crate::store::{AnyStore, MemoryStoreBuilder, Store};
+use crate::store::{AnyStore, MemoryStoreBuilder, Optional, Store};
 
 /// All layers over the store, in the order in which an operation passes them.
 pub(super) type Layers<S = AnyStore> = Optional<Switch<Optional<Jitter<Cached<S>>>>>;

@@ -33,6 +33,8 @@ use slidegate_core::{Check, Policy, Verb};
 
 pub use self::any::AnyStore;
 pub use self::invalidation::{FeedVersion, InvalidationFeed};
+#[doc(hidden)]
+pub use self::layer::Optional;
 pub use self::layer::StoreLayer;
 pub use self::limiter::StoreLimiter;
 pub use self::memory::{MemoryStore, MemoryStoreBuilder, WhenFull};

@@ -1,7 +1,11 @@
 //! Request without its body.
 
+use std::net::{IpAddr, SocketAddr};
+
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
+
+use crate::address::{ClientAddress, PeerAddress};
 
 /// View of a request without its body, the input of all rules. Borrows everything.
 #[derive(Clone, Copy, Debug)]
@@ -47,5 +51,61 @@ impl<'a> From<&'a Parts> for RequestHead<'a> {
             headers: &parts.headers,
             extensions: &parts.extensions,
         }
+    }
+}
+
+impl ClientAddress {
+    /// Returns the significant part of the client's address, or `None` if it is unknown.
+    #[inline]
+    pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
+        self.find(peer(request).map(|peer| peer.ip()), request.headers)
+    }
+}
+
+/// Returns the address of the connected peer, if it is in the extensions.
+#[inline]
+fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
+    if let Some(PeerAddress(address)) = request.extensions.get() {
+        return Some(*address);
+    }
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::ConnectInfo(address)) =
+        request.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+    {
+        return Some(*address);
+    }
+    // axum's extractor also reads this in tests.
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::connect_info::MockConnectInfo(address)) =
+        request.extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+    {
+        return Some(*address);
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = request.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr();
+    }
+    None
+}
+
+#[cfg(all(test, feature = "axum"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_is_found_in_every_known_extension() {
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+        let addresses: Vec<SocketAddr> =
+            (1..=3).map(|last| SocketAddr::from(([10, 0, 0, last], 80))).collect();
+        let mut request = Request::new(());
+        let found = |request: &Request<()>| ClientAddress::peer().of(&request.into());
+        assert_eq!(found(&request), None);
+        request.extensions_mut().insert(MockConnectInfo(addresses[0]));
+        assert_eq!(found(&request), Some(addresses[0].ip()));
+        request.extensions_mut().insert(ConnectInfo(addresses[1]));
+        assert_eq!(found(&request), Some(addresses[1].ip()));
+        request.extensions_mut().insert(PeerAddress(addresses[2]));
+        assert_eq!(found(&request), Some(addresses[2].ip()), "PeerAddress takes precedence");
     }
 }

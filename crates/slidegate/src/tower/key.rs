@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use http::HeaderName;
 
-use super::address::ClientAddress;
 use super::head::RequestHead;
 use super::key_bytes::KeyBytes;
+use crate::address::ClientAddress;
 
 /// Extracts the key that a request counts for from one or more of its parts. An empty key counts as missing.
 ///

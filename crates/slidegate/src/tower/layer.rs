@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::{Response, response};
 use tower_layer::Layer;
 
-use super::address::ClientAddress;
 use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
@@ -15,8 +14,9 @@ use super::not_allowed::NotAllowed;
 use super::payment::Payment;
 use super::rules::{MissingKey, Rules};
 use super::service::RateLimit;
-use super::style::HeaderStyle;
 use super::tier::Tier;
+use crate::address::ClientAddress;
+use crate::headers::HeaderStyle;
 use crate::limiter::Limiter;
 use crate::stack::StoreStack;
 use crate::store::{Store, StoreLimiter};

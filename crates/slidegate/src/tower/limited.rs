@@ -6,9 +6,9 @@ use http::Response;
 use slidegate_core::{Decision, Source};
 
 use super::response_headers::ResponseHeaders;
-use super::style::HeaderStyle;
 use super::tier::Tier;
 use crate::clock::Clock;
+use crate::headers::HeaderStyle;
 
 /// Decision about a request, in the extensions of its response, for logging.
 ///

@@ -1,6 +1,5 @@
 //! Rate limits for [tower](https://docs.rs/tower) services such as axum, tonic and hyper, and for clients.
 
-mod address;
 mod body;
 mod choice;
 mod future;
@@ -8,7 +7,6 @@ mod head;
 mod key;
 mod key_bytes;
 mod layer;
-mod limit_list;
 mod limited;
 mod not_allowed;
 mod pause;
@@ -16,11 +14,9 @@ mod payment;
 mod response_headers;
 mod rules;
 mod service;
-mod style;
 mod tier;
 mod wait;
 
-pub use address::{ClientAddress, PeerAddress};
 pub use body::ResponseBody;
 pub use future::ResponseFuture;
 pub use head::RequestHead;
@@ -30,6 +26,8 @@ pub use limited::Limited;
 pub use not_allowed::{NotAllowed, Undecided};
 pub use rules::MissingKey;
 pub use service::RateLimit;
-pub use style::HeaderStyle;
 pub use tier::Tier;
 pub use wait::{Wait, WaitError, WaitLayer};
+
+pub use crate::address::{ClientAddress, PeerAddress};
+pub use crate::headers::HeaderStyle;

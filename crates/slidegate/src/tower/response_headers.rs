@@ -6,12 +6,11 @@ use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate_core::{Decision, QuotaReport, Source};
 
-use super::limit_list::{ItemNumbers, with_limit_list};
-use super::style::{
-    HeaderStyle, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT, RATE_LIMIT_POLICY,
-};
 use super::tier::Tier;
-use crate::headers::{retry_after_seconds, whole_seconds};
+use crate::headers::{
+    HeaderStyle, ItemNumbers, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT,
+    RATE_LIMIT_POLICY, retry_after_seconds, whole_seconds, with_limit_list,
+};
 
 /// Rate-limit headers of a decision. Holds numbers instead of the decision, which is several times as large and would be
 /// moved with the future of the response.
@@ -48,7 +47,8 @@ enum RetryAfter {
 impl Limits {
     #[inline(always)]
     fn one(tier: &Tier, numbers: ItemNumbers) -> Self {
-        Self::One { policy: tier.policy_header().clone(), name_bytes: tier.first_name_bytes(), numbers }
+        let headers = tier.headers();
+        Self::One { policy: headers.policy_header().clone(), name_bytes: headers.first_name_bytes(), numbers }
     }
 }
 
@@ -86,8 +86,8 @@ impl ResponseHeaders {
             (HeaderStyle::None, _) => return Self::NONE,
             (HeaderStyle::Draft, [report]) => Limits::one(tier, report.into()),
             (HeaderStyle::Draft, _) => Limits::Many {
-                policy: tier.policy_header().clone(),
-                limits: tier.with_limits(decision, header_value),
+                policy: tier.headers().policy_header().clone(),
+                limits: tier.headers().with_limits(decision, header_value),
             },
             (HeaderStyle::LegacyEpoch | HeaderStyle::LegacyDelta, _) => {
                 Limits::Legacy(LegacyNumbers::new(style, decision, now_ms))
@@ -186,5 +186,55 @@ fn prepend(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) {
                 entry.insert(list);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate_core::{FallbackReason, Policy, Retry};
+
+    use super::*;
+
+    #[test]
+    fn visited_and_written_headers_are_equal() {
+        let report = |remaining, retry| {
+            let mut report = QuotaReport::unused(5).with_retry(retry);
+            (report.used, report.remaining) = (5 - remaining, remaining);
+            (report.more_after_ms, report.reset_after_ms) = (1001, 59_999);
+            report
+        };
+        for quotas in [&["5/1m"][..], &["5/1m", "7/1h token-bucket"]] {
+            let tier = Tier::new(Policy::parse("api", quotas.iter().copied()).unwrap());
+            let decided = |is_allowed, source, retry| {
+                let reports = [report(0, retry), report(5, None)];
+                Decision::new(is_allowed, source, reports[..quotas.len()].to_vec())
+            };
+            for decision in [
+                decided(true, Source::Store, None),
+                decided(false, Source::Cache, Some(Retry::AfterMs(1001))),
+                decided(false, Source::Store, Some(Retry::Never)),
+                decided(true, Source::Fallback(FallbackReason::Resting), None),
+                decided(true, Source::Rule, None),
+            ] {
+                for style in [
+                    HeaderStyle::Draft,
+                    HeaderStyle::LegacyEpoch,
+                    HeaderStyle::LegacyDelta,
+                    HeaderStyle::None,
+                ] {
+                    assert_equal_headers(style, &tier, &decision);
+                }
+            }
+        }
+    }
+
+    fn assert_equal_headers(style: HeaderStyle, tier: &Tier, decision: &Decision) {
+        let (mut written, mut visited) = (HeaderMap::new(), Vec::new());
+        style.write(&mut written, tier, decision, 1_234_567);
+        style.visit(tier.headers(), decision, 1_234_567, |name, value| {
+            visited.push((name.clone(), value.to_vec()));
+        });
+        let written = written.iter().map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
+        assert_eq!(visited, written.collect::<Vec<_>>(), "{style:?} {decision:?}");
     }
 }

@@ -10,7 +10,7 @@ use super::head::RequestHead;
 use super::key::Key;
 use super::not_allowed::NotAllowed;
 use super::payment::Payment;
-use super::style::HeaderStyle;
+use crate::headers::HeaderStyle;
 use crate::limiter::Limiter;
 use crate::store::StoreLimiter;
 

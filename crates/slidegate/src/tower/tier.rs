@@ -3,12 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use slidegate_core::{Decision, Policy};
 
-use super::limit_list::{ItemNumbers, with_limit_list};
 use crate::error::StoreError;
-use crate::headers::{policy_list, sf_string};
+use crate::headers::PolicyHeaders;
 use crate::limiter::FastPath;
 use crate::stack::StoreStack;
 
@@ -18,9 +16,7 @@ pub struct Tier(Arc<TierData>);
 
 struct TierData {
     policy: Policy,
-    header: HeaderValue,
-    /// Quoted name of each quota, after a comma except for the first.
-    names: Box<[String]>,
+    headers: PolicyHeaders,
     fast: Option<FastPath>,
 }
 
@@ -36,15 +32,8 @@ impl Tier {
     }
 
     fn with_fast_path(policy: Policy, fast: Option<FastPath>) -> Self {
-        // A structured field is ASCII without control characters.
-        let header = HeaderValue::try_from(policy_list(&policy));
-        let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
-        let name = |index| {
-            let comma = if index == 0 { "" } else { ", " };
-            comma.to_owned() + &sf_string(policy.quota_name(index))
-        };
-        let names = (0..policy.quotas().len()).map(name).collect();
-        Self(Arc::new(TierData { policy, header, names, fast }))
+        let headers = PolicyHeaders::new(&policy);
+        Self(Arc::new(TierData { policy, headers, fast }))
     }
 
     /// Policy of the tier.
@@ -58,20 +47,9 @@ impl Tier {
         Some(self.0.fast.as_ref()?.check(&self.0.policy, key, cost))
     }
 
-    /// Value of `ratelimit-policy`.
-    pub(super) fn policy_header(&self) -> &HeaderValue {
-        &self.0.header
-    }
-
-    /// Length of the first quota's quoted name, with which the value of `ratelimit-policy` starts.
-    pub(super) fn first_name_bytes(&self) -> usize {
-        self.0.names[0].len()
-    }
-
-    /// Passes the value of `ratelimit` to `use_value`.
-    pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
-        let names = self.0.names.iter().map(String::as_bytes);
-        with_limit_list(names.zip(decision.quotas().iter().map(ItemNumbers::from)), use_value)
+    /// Constant parts of the rate-limit headers.
+    pub(super) fn headers(&self) -> &PolicyHeaders {
+        &self.0.headers
     }
 }
 

@@ -86,7 +86,7 @@ pub(super) async fn live(
         store: report.breaker.map(str::to_owned),
         store_error: report.failure.map(|failure| failure.error.to_string()),
         memory_keys: report.memory.map(|memory| memory.keys),
-        config_error: controller.readiness().config_error(),
+        config_error: engine.readiness().config_error(),
         changes: controller.in_force().len(),
         policies: decision_counts::totals().into_iter().filter(is_shown).map(policy).collect(),
         busiest: engine.heavy_hitters().busiest(keys, now_ms),

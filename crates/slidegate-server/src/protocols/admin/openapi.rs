@@ -13,7 +13,8 @@ use super::live::LiveResponse;
 use super::policies::PolicyResponse;
 use super::reset::PolicyReset;
 use super::{AuditResponse, ChangesResponse};
-use crate::protocols::http::{Problem, add_token_scheme, document_response};
+use crate::protocols::http::Problem;
+use crate::protocols::openapi::{add_token_scheme, document_response};
 
 /// Describes an endpoint of the whole service.
 macro_rules! service_endpoint {

@@ -1,4 +1,4 @@
-//! Reads request bodies, limits their size and decodes their JSON.
+//! Reads request bodies within limits of size and time.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -10,26 +10,16 @@ use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
-use slidegate_engine::{Rejection, RejectionKind, UncheckedRequest, parse_json};
+use slidegate_engine::{Rejection, RejectionKind, parse_json};
 
 use super::body_budget::{self, BudgetPermit};
-use super::request_json::{BatchVec, RequestJson};
-use crate::timer::timer;
+use super::request_json::utf8;
+use crate::net::timer;
 
 /// Maximum size of a body with a single request.
 const MAX_SINGLE_BYTES: usize = 64 << 10;
 /// Maximum size of a batch.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// Maximum number of invalid requests in a batch. To report an error takes longer than to decide a request.
-const MAX_INVALID_REQUESTS: usize = 1000;
-
-/// A decoded body: one request or a batch.
-pub(super) enum Body<'a> {
-    Single(UncheckedRequest<'a>),
-    /// Independent requests. An invalid request is rejected alone.
-    Batch(Vec<Result<UncheckedRequest<'a>, Rejection>>),
-}
 
 /// The part of a body received so far.
 #[derive(Default)]
@@ -48,21 +38,8 @@ pub(super) async fn read(
     with_timeout(timeout, collect(body, is_batch)).await
 }
 
-/// Decodes a body with one request or a batch.
-pub(super) fn parse(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
-    let text = utf8(bytes)?;
-    match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => decode_batch(text).map(Body::Batch),
-        Some(b'{') => parse_json(text).map(|RequestJson(request)| Body::Single(request)),
-        _ => {
-            let detail = "the body is neither a JSON object nor an array of them";
-            Err(Rejection::new(RejectionKind::Malformed, detail))
-        }
-    }
-}
-
 /// Reads and decodes a body with a single message.
-pub(super) async fn read_single<T: DeserializeOwned>(
+pub(crate) async fn read_single<T: DeserializeOwned>(
     body: axum::body::Body,
     timeout: Duration,
 ) -> Result<T, Rejection> {
@@ -73,11 +50,6 @@ pub(super) async fn read_single<T: DeserializeOwned>(
 /// Returns whether a body that begins with `bytes` is a batch.
 fn is_batch(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().first() == Some(&b'[')
-}
-
-fn utf8(bytes: &[u8]) -> Result<&str, Rejection> {
-    str::from_utf8(bytes)
-        .map_err(|error| Rejection::new(RejectionKind::Malformed, format!("the body is not UTF-8: {error}")))
 }
 
 /// Limits the time for reading a body.
@@ -184,27 +156,4 @@ fn busy() -> Rejection {
         "too many bodies of more than {MAX_SINGLE_BYTES} bytes are in progress; try again, or send smaller batches"
     );
     Rejection::new(RejectionKind::Busy, detail)
-}
-
-/// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
-/// rejects the batch.
-fn decode_batch(text: &str) -> Result<Vec<Result<UncheckedRequest<'_>, Rejection>>, Rejection> {
-    if let Ok(requests) = serde_json::from_str::<BatchVec<RequestJson<'_>>>(text) {
-        return Ok(requests.0.into_iter().map(|RequestJson(request)| Ok(request)).collect());
-    }
-    // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
-    let elements = parse_json::<BatchVec<&RawValue>>(text)?.0;
-    let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
-    for element in elements {
-        let request = parse_json(element.get()).map(|RequestJson(request)| request);
-        invalid += usize::from(request.is_err());
-        if invalid > MAX_INVALID_REQUESTS {
-            let detail = format!(
-                "more than {MAX_INVALID_REQUESTS} requests of the batch are invalid; correct them, or send smaller batches"
-            );
-            return Err(Rejection::new(RejectionKind::OutOfRange, detail));
-        }
-        requests.push(request);
-    }
-    Ok(requests)
 }

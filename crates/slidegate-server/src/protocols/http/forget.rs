@@ -10,15 +10,14 @@ use axum::routing::{MethodRouter, any};
 use serde::{Deserialize, Serialize};
 use slidegate::store::Store;
 use slidegate::{Clock, SystemClock, Verb};
-use slidegate_engine::Rejection;
+use slidegate_engine::{Engine, Rejection};
 use tracing::{Instrument, warn};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::{body, only_post};
-use crate::app::App;
 use crate::protocols::headers::credentials;
-use crate::rejections;
+use crate::request_metrics::record_rejection;
 use crate::traces;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
@@ -27,7 +26,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Request to clear the counts of a policy.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ForgetRequest {
+pub(crate) struct ForgetRequest {
     /// Name of a policy of the configuration.
     #[schema(example = "api")]
     policy: String,
@@ -35,7 +34,7 @@ pub(super) struct ForgetRequest {
 
 /// Result of clearing the counts of a policy.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct ForgetResponse {
+pub(crate) struct ForgetResponse {
     policy: String,
     /// Whether all counts are cleared. If not, the service continues.
     done: bool,
@@ -43,13 +42,13 @@ pub(super) struct ForgetResponse {
     keys: Option<u64>,
 }
 
-pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
-    any(only_post).post(async move |State(app): State<Arc<App<S>>>, request: Request| {
+pub(crate) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<Engine<S>>> {
+    any(only_post).post(async move |State(engine): State<Arc<Engine<S>>>, request: Request| {
         let span = traces::request_span("POST /v1/forget", request.headers().into());
-        match forget(app, request, body_timeout).instrument(span).await {
+        match forget(engine, request, body_timeout).instrument(span).await {
             Ok(response) => response,
             Err(rejection) => {
-                rejections::record(&rejection);
+                record_rejection(&rejection);
                 Problem::from(rejection).into_response()
             }
         }
@@ -57,16 +56,16 @@ pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<
 }
 
 async fn forget<S: Store + 'static>(
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     request: Request,
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
-    app.tokens().admit(credentials(request.headers()), Verb::Reset)?;
+    engine.tokens().admit(credentials(request.headers()), Verb::Reset)?;
     let ForgetRequest { policy } = body::read_single(request.into_body(), body_timeout).await?;
     let clock = SystemClock::default();
     let name = policy.clone();
     // A separate task continues when the client disconnects.
-    let mut task = tokio::spawn(async move { app.engine().forget(&name).await });
+    let mut task = tokio::spawn(async move { engine.forget(&name).await });
     tokio::select! {
         result = &mut task => match result {
             Ok(keys) => Ok(Json(ForgetResponse { policy, done: true, keys: keys? }).into_response()),

@@ -1,63 +1,47 @@
-//! HTTP API: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `/v1/forget`,
-//! `ANY /forward-auth/{policy}`, `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`,
-//! `/openapi.json`.
+//! HTTP API of decisions: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block` and `/v1/forget`.
 
 mod body;
 mod body_budget;
 mod decision_json;
 mod encode;
-mod encoded_policy;
 pub(crate) mod fast_path;
-mod forget;
-mod forward_auth;
-mod header_sink;
-mod openapi;
-mod probes;
+pub(crate) mod forget;
 mod problem;
 mod reply;
 mod request_json;
-mod rls;
-mod throttle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
 use axum::http::header::ALLOW;
 use axum::http::{self, HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
-use axum::routing::{any, get};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use slidegate::address::PeerAddress;
 use slidegate::store::Store;
-use slidegate::tower::PeerAddress;
 use slidegate::{StoreError, Verb};
 use slidegate_config::Limits;
-use slidegate_engine::{Decided, Rejection, Selection, StatusSource, UncheckedRequest};
+use slidegate_engine::{Decided, Engine, Rejection, Selection, UncheckedRequest};
 use tracing::Instrument;
 
-use self::body::Body;
+pub(crate) use self::body::read_single;
 pub use self::decision_json::DecisionJson;
 pub(crate) use self::decision_json::{Age, QuotaJson};
-use self::fast_path::{PlainReply, PlainRequest};
-use self::header_sink::HeaderSink;
-pub(crate) use self::openapi::{add_token_scheme, document_response};
+use self::fast_path::PlainRequest;
+pub(crate) use self::forget::{ForgetRequest, ForgetResponse};
 pub(crate) use self::problem::Problem;
-use self::reply::Reply;
-pub(crate) use self::request_json::RequestJson;
-use crate::app::App;
-use crate::metrics::Metrics;
+pub(crate) use self::reply::{BatchItemJson, add_rate_limit_headers};
+use self::reply::{HeaderSink, PlainReply, Reply};
+use self::request_json::{Body, parse};
+pub(crate) use self::request_json::{RequestFields, RequestJson};
 use crate::protocols::headers::credentials;
-use crate::request_timings::RequestTimings;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{RequestTimings, Stopwatch};
 use crate::traces;
-
-/// Prefix of the paths for proxies. Their handler needs the address of the peer.
-const FORWARD_AUTH_PREFIX: &str = "/forward-auth/";
 
 /// Number of requests of a batch that are decided before the task yields to others.
 const BATCH_CHUNK: usize = 1000;
@@ -68,16 +52,15 @@ pub(crate) type ResponseBody = Either<Full<Bytes>, axum::body::Body>;
 /// Routes of the HTTP API.
 #[derive(Debug)]
 pub(crate) struct Routes<S> {
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
     limits: Limits,
     router: TowerToHyperService<Router>,
 }
 
-impl<S: Store + StatusSource + 'static> Routes<S> {
-    /// Returns the routes of an app.
-    pub(crate) fn new(app: Arc<App<S>>, limits: Limits, metrics: Option<Metrics>) -> Self {
-        let router = TowerToHyperService::new(router(Arc::clone(&app), limits, metrics));
-        Self { app, limits, router }
+impl<S: Store> Routes<S> {
+    /// Returns the routes of decisions. `router` responds to all requests that are not decisions.
+    pub(crate) fn new(engine: Arc<Engine<S>>, limits: Limits, router: Router) -> Self {
+        Self { engine, limits, router: TowerToHyperService::new(router) }
     }
 
     /// Responds to one request. Decisions bypass the router, which takes longer than a decision.
@@ -96,9 +79,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
     }
 
     async fn route(&self, mut request: http::Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
-        if request.uri().path().starts_with(FORWARD_AUTH_PREFIX) {
-            request.extensions_mut().insert(PeerAddress(peer));
-        }
+        request.extensions_mut().insert(PeerAddress(peer));
         // Boxed, to keep the future of a decision small.
         let Ok(response) = Box::pin(self.router.call(request)).await;
         response.map(Either::Right)
@@ -115,12 +96,11 @@ impl<S: Store> Routes<S> {
 
     async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: http::Request<Incoming>) {
         let start = Stopwatch::start();
-        let received = match self.app.tokens().admit(credentials(request.headers()), verb) {
+        let received = match self.engine.tokens().admit(credentials(request.headers()), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
-        let body =
-            received.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| body::parse(bytes));
+        let body = received.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| parse(bytes));
         self.decide_body(reply, verb, start, body).await;
     }
 
@@ -132,8 +112,8 @@ impl<S: Store> Routes<S> {
 
     async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(request.credentials, request.verb);
-        let body = admitted.and_then(|()| body::parse(request.body));
+        let admitted = self.engine.tokens().admit(request.credentials, request.verb);
+        let body = admitted.and_then(|()| parse(request.body));
         reply.clear();
         self.decide_body(reply, request.verb, start, body).await;
     }
@@ -150,8 +130,8 @@ impl<S: Store> Routes<S> {
         let is_read = body.is_ok();
         let result = match body {
             Ok(Body::Single(request)) => {
-                let decided = self.app.engine().decide_request(verb, &request).await;
-                decided.map(|decided| reply.write_decision(&decided, self.app.clock()))
+                let decided = self.engine.decide_request(verb, &request).await;
+                decided.map(|decided| reply.write_decision(&decided, self.engine.clock()))
             }
             Ok(Body::Batch(batch)) => self.decide_batch(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
@@ -175,7 +155,7 @@ impl<S: Store> Routes<S> {
         verb: Verb,
         batch: &[Result<UncheckedRequest<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let policies = self.app.engine().policies();
+        let policies = self.engine.policies();
         let selections: Vec<_> = batch
             .iter()
             .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
@@ -202,7 +182,7 @@ impl<S: Store> Routes<S> {
         selections: Vec<Result<Selection<'a>, Rejection>>,
     ) -> Vec<Result<Decided<'a>, Rejection>> {
         let prepared: Vec<_> = selections.iter().flatten().map(Selection::prepared).collect();
-        let mut responses = self.app.engine().decide(&prepared).await.into_iter();
+        let mut responses = self.engine.decide(&prepared).await.into_iter();
         drop(prepared);
         let decide = |selection: Result<Selection<'a>, Rejection>| {
             let selection = selection?;
@@ -239,47 +219,11 @@ fn span_name(verb: Verb) -> &'static str {
     }
 }
 
-/// Returns the router of all other paths.
-fn router<S: Store + StatusSource + 'static>(
-    app: Arc<App<S>>,
-    limits: Limits,
-    metrics: Option<Metrics>,
-) -> Router {
-    Router::new()
-        .route("/v1/check", any(only_post))
-        .route("/v1/peek", any(only_post))
-        .route("/v1/charge", any(only_post))
-        .route("/v1/refund", any(only_post))
-        .route("/v1/reset", any(only_post))
-        .route("/v1/block", any(only_post))
-        .route("/v1/forget", forget::route(limits.body_timeout))
-        .route("/forward-auth/{policy}", forward_auth::route())
-        .route("/forward-auth/{policy}/", forward_auth::route())
-        .route("/forward-auth/{policy}/{*subpath}", forward_auth::route())
-        .route("/healthz", get(async || "ok\n"))
-        .route("/json", rls::json(limits.body_timeout))
-        .route("/healthcheck", rls::healthcheck())
-        .route("/throttle", throttle::route(limits.body_timeout))
-        .route("/openapi.json", get(async || openapi::document()))
-        .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
-        .route(
-            "/metrics",
-            get(async move |State(app): State<Arc<App<S>>>| probes::metrics(&app, metrics.as_ref())),
-        )
-        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "unknown path; try POST /v1/check"))
-        .method_not_allowed_fallback(async || unsupported_method())
-        .with_state(app)
-}
-
-async fn only_post(method: Method) -> impl IntoResponse {
+/// Rejects other methods of a path that takes `POST` only.
+pub(crate) async fn only_post(method: Method) -> impl IntoResponse {
     let detail = format!("the path does not support {method}; send a POST");
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
     ([(ALLOW, HeaderValue::from_static("POST"))], problem)
-}
-
-fn unsupported_method() -> Problem {
-    let detail = "the path does not support this method; the Allow header lists the methods that it supports";
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
 #[cfg(test)]

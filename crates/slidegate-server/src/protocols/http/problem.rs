@@ -2,13 +2,11 @@
 
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use slidegate_engine::{Rejection, RejectionKind};
 use utoipa::ToSchema;
-
-use super::header_sink::HeaderSink;
 
 /// Retry time after a transient failure. No pause between two connection attempts to the store is longer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
@@ -47,7 +45,7 @@ impl Problem {
     }
 
     /// Replaces the status and the title.
-    pub(super) fn set_status(&mut self, status: StatusCode) {
+    pub(crate) fn set_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
         self.title = status.canonical_reason().unwrap_or("Error");
     }
@@ -77,26 +75,23 @@ impl From<Rejection> for Problem {
 }
 
 impl Problem {
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Adds the headers that belong to the problem.
-    pub(super) fn write_headers(&self, headers: &mut impl HeaderSink) {
-        headers.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if self.transient == Some(true) {
-            headers.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
-        }
-        if self.status() == StatusCode::UNAUTHORIZED {
-            headers.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
+    /// Returns the headers that belong to the problem.
+    pub(super) fn headers(&self) -> impl Iterator<Item = (HeaderName, HeaderValue)> + use<> {
+        let retry = (self.transient == Some(true)).then_some((RETRY_AFTER, RETRY_AFTER_SECONDS));
+        let is_unauthorized = self.status() == StatusCode::UNAUTHORIZED;
+        let challenge = is_unauthorized.then_some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")));
+        let content_type = (CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        [Some(content_type), retry, challenge].into_iter().flatten()
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, mut headers) = (self.status(), HeaderMap::new());
-        self.write_headers(&mut headers);
-        (status, headers, Json(self)).into_response()
+        let headers: HeaderMap = self.headers().collect();
+        (self.status(), headers, Json(self)).into_response()
     }
 }

@@ -1,4 +1,4 @@
-//! Requests as JSON.
+//! Decodes requests from JSON: one, or a batch.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,16 +7,68 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use slidegate::MAX_QUOTAS;
 use slidegate_config::QuotaSpec;
-use slidegate_engine::{BlockMs, Cost, UncheckedRequest};
+use slidegate_engine::{BlockMs, Cost, Rejection, RejectionKind, UncheckedRequest, parse_json};
 use utoipa::ToSchema;
 
 /// Maximum number of requests in a batch. A body fits fewer valid requests, but more short invalid values.
 const MAX_BATCH: usize = 50_000;
 
+/// Maximum number of invalid requests in a batch. To report an error takes longer than to decide a request.
+const MAX_INVALID_REQUESTS: usize = 1000;
+
 /// An array with at most as many items as a batch.
-pub(super) type BatchVec<T> = BoundedVec<T, MAX_BATCH>;
+type BatchVec<T> = BoundedVec<T, MAX_BATCH>;
+
+/// A decoded body: one request or a batch.
+pub(super) enum Body<'a> {
+    Single(UncheckedRequest<'a>),
+    /// Independent requests. An invalid request is rejected alone.
+    Batch(Vec<Result<UncheckedRequest<'a>, Rejection>>),
+}
+
+/// Decodes a body with one request or a batch.
+pub(super) fn parse(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
+    let text = utf8(bytes)?;
+    match text.trim_ascii_start().as_bytes().first() {
+        Some(b'[') => decode_batch(text).map(Body::Batch),
+        Some(b'{') => parse_json(text).map(|RequestJson(request)| Body::Single(request)),
+        _ => {
+            let detail = "the body is neither a JSON object nor an array of them";
+            Err(Rejection::new(RejectionKind::Malformed, detail))
+        }
+    }
+}
+
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str, Rejection> {
+    str::from_utf8(bytes)
+        .map_err(|error| Rejection::new(RejectionKind::Malformed, format!("the body is not UTF-8: {error}")))
+}
+
+/// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
+/// rejects the batch.
+fn decode_batch(text: &str) -> Result<Vec<Result<UncheckedRequest<'_>, Rejection>>, Rejection> {
+    if let Ok(requests) = serde_json::from_str::<BatchVec<RequestJson<'_>>>(text) {
+        return Ok(requests.0.into_iter().map(|RequestJson(request)| Ok(request)).collect());
+    }
+    // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
+    let elements = parse_json::<BatchVec<&RawValue>>(text)?.0;
+    let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
+    for element in elements {
+        let request = parse_json(element.get()).map(|RequestJson(request)| request);
+        invalid += usize::from(request.is_err());
+        if invalid > MAX_INVALID_REQUESTS {
+            let detail = format!(
+                "more than {MAX_INVALID_REQUESTS} requests of the batch are invalid; correct them, or send smaller batches"
+            );
+            return Err(Rejection::new(RejectionKind::OutOfRange, detail));
+        }
+        requests.push(request);
+    }
+    Ok(requests)
+}
 
 /// A request as JSON.
 pub(crate) struct RequestJson<'a>(pub(crate) UncheckedRequest<'a>);
@@ -25,7 +77,7 @@ pub(crate) struct RequestJson<'a>(pub(crate) UncheckedRequest<'a>);
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Request)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RequestFields<'a> {
+pub(crate) struct RequestFields<'a> {
     /// Name of a policy. Exactly one of `policy` and `quotas` is required.
     #[serde(borrow)]
     #[schema(value_type = Option<String>)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use slidegate::Decision;
 use slidegate::store::Store;
 use slidegate_config::Limits;
-use slidegate_engine::{Policies, Rejection, RejectionKind, Selection};
+use slidegate_engine::{Engine, Policies, Rejection, RejectionKind, Selection};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -28,15 +28,12 @@ use super::quotas::LastQuotasPolicy;
 use super::reply;
 use super::session::{Session, SessionStep, write_arity_error};
 use super::throttle::LastRatePolicy;
-use crate::app::App;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
-use crate::timer::timer;
+use crate::net::timer;
+use crate::request_metrics::{Stopwatch, Task, record_rejection_of};
 use crate::traces::{self, TraceContext};
 
 /// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
@@ -74,7 +71,7 @@ impl AuthDeadline {
 
 /// Executor of a connection's commands.
 struct Executor<'s, S> {
-    app: &'s App<S>,
+    engine: &'s Engine<S>,
     state: &'s RespState,
     session: Session,
     last_rate_policy: LastRatePolicy,
@@ -108,9 +105,15 @@ struct Pass {
 }
 
 impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S> {
-    pub(super) fn new(stream: I, app: &'s App<S>, state: &'s RespState, id: u64, limits: &Limits) -> Self {
+    pub(super) fn new(
+        stream: I,
+        engine: &'s Engine<S>,
+        state: &'s RespState,
+        id: u64,
+        limits: &Limits,
+    ) -> Self {
         let executor = Executor {
-            app,
+            engine,
             state,
             session: Session::new(id, state.passwords.as_deref()),
             last_rate_policy: LastRatePolicy::default(),
@@ -144,7 +147,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
                     } else {
                         "timeout before authentication"
                     };
-                    rejections::record_reason(RejectionKind::TooSlow, message);
+                    record_rejection_of(RejectionKind::TooSlow, message);
                     return Ok(());
                 }
             }
@@ -201,7 +204,7 @@ impl<S: Store> Executor<'_, S> {
                         Ok(()) => {}
                         Err(Unbatched::Session) if self.is_authenticated_forget(&name) => {
                             self.execute_batch(&mut batch, out).await;
-                            forget::execute(self.app, &self.session, words, out).await;
+                            forget::execute(self.engine, &self.session, words, out).await;
                         }
                         Err(unbatched) => {
                             self.execute_batch(&mut batch, out).await;
@@ -219,7 +222,7 @@ impl<S: Store> Executor<'_, S> {
                 Frame::Invalid(error) => {
                     self.execute_batch(&mut batch, out).await;
                     let message = error.to_string();
-                    rejections::record_reason(RejectionKind::Malformed, &message);
+                    record_rejection_of(RejectionKind::Malformed, &message);
                     reply::error(out, &format!("ERR {message}"));
                     pass.next = SessionStep::LingeringClose;
                 }
@@ -247,7 +250,7 @@ impl<S: Store> Executor<'_, S> {
                 SessionStep::Continue
             }
             Err(Unbatched::Session) if self.is_authenticated_forget(&name) => {
-                forget::execute(self.app, &self.session, words, out).await;
+                forget::execute(self.engine, &self.session, words, out).await;
                 SessionStep::Continue
             }
             Err(unbatched) => self.execute_unbatched(&name, words, &unbatched, out),
@@ -273,7 +276,7 @@ impl<S: Store> Executor<'_, S> {
         let Some(command) = command::parse(name, words) else {
             let command = KeyCommand::parse(name, words).ok_or(Unbatched::Session)??;
             self.session.authorize(command.verb()).map_err(CommandError::Rejected)?;
-            let policy = ANY_RATE.policy(self.app.engine().rates()).map_err(CommandError::RedisCell)?;
+            let policy = ANY_RATE.policy(self.engine.rates()).map_err(CommandError::RedisCell)?;
             let add = |format, verb, key| {
                 batch.push((format, Selection::new(verb, Arc::clone(&policy), key, 0)));
             };
@@ -283,11 +286,11 @@ impl<S: Store> Executor<'_, S> {
         self.session.authorize(verb).map_err(CommandError::Rejected)?;
         let policy = match policy {
             PolicySelector::Rate(rate) => {
-                let policy = self.last_rate_policy.find(rate, self.app.engine().rates());
+                let policy = self.last_rate_policy.find(rate, self.engine.rates());
                 Arc::clone(policy.map_err(|message| CommandError::invalid_rate(rate.dialect, message))?)
             }
             PolicySelector::Configured { name, tier } => {
-                let policies = policies.get_or_init(|| self.app.engine().policies());
+                let policies = policies.get_or_init(|| self.engine.policies());
                 Arc::clone(find_policy(policies, name, tier, key).map_err(CommandError::Rejected)?)
             }
             PolicySelector::Quotas(quotas) => {
@@ -302,7 +305,7 @@ impl<S: Store> Executor<'_, S> {
     async fn execute_batch(&self, batch: &mut Batch<'_>, out: &mut Vec<u8>) {
         let prepared: SmallVec<[_; 1]> = batch.iter().map(|(_, operation)| operation.prepared()).collect();
         let span = traces::request_span("RESP", TraceContext::default());
-        let responses = self.app.engine().decide(&prepared).instrument(span).await;
+        let responses = self.engine.decide(&prepared).instrument(span).await;
         let mut key_count = KeyCount::default();
         for ((format, _), response) in batch.iter().zip(responses) {
             write_reply(*format, response.map_err(Rejection::from), &mut key_count, out);
@@ -324,15 +327,15 @@ impl<S: Store> Executor<'_, S> {
                 return self.session.execute(name, words, self.state.passwords.as_deref(), out);
             }
             Unbatched::Invalid(CommandError::RedisCell(message)) => {
-                rejections::record_reason(RejectionKind::OutOfRange, message);
+                record_rejection_of(RejectionKind::OutOfRange, message);
                 reply::error(out, &format!("Cell error: {message}"));
             }
             Unbatched::Invalid(CommandError::Arity(name)) => {
-                rejections::record_reason(RejectionKind::OutOfRange, name);
+                record_rejection_of(RejectionKind::OutOfRange, name);
                 write_arity_error(out, name);
             }
             Unbatched::Invalid(CommandError::Rejected(rejection)) => {
-                rejections::record_reason(rejection.kind, &rejection.detail);
+                record_rejection_of(rejection.kind, &rejection.detail);
                 reply::rejection(out, rejection);
             }
         }
@@ -348,7 +351,7 @@ fn write_reply(
     out: &mut Vec<u8>,
 ) {
     if let Err(rejection) = decision_reply::write(out, format, decision, key_count) {
-        rejections::record_reason(rejection.kind, &rejection.detail);
+        record_rejection_of(rejection.kind, &rejection.detail);
         reply::rejection(out, &rejection);
     }
 }

@@ -7,8 +7,8 @@ use super::frame::Arguments;
 use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
-use crate::app::App;
-use crate::rejections;
+use crate::request_metrics::record_rejection;
+use slidegate_engine::Engine;
 
 /// Returns whether this is the name of the command.
 pub(super) fn is_forget(name: &Keyword) -> bool {
@@ -17,7 +17,7 @@ pub(super) fn is_forget(name: &Keyword) -> bool {
 
 /// Executes the command. Later commands of the connection wait until the store has cleared the counts.
 pub(super) async fn execute<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     session: &Session,
     words: Arguments<'_, '_>,
     out: &mut Vec<u8>,
@@ -26,13 +26,13 @@ pub(super) async fn execute<S: Store>(
         return write_arity_error(out, "slidegate.forget");
     }
     let forgotten = match session.authorize(Verb::Reset) {
-        Ok(()) => app.engine().forget(&String::from_utf8_lossy(words.word(1))).await,
+        Ok(()) => engine.forget(&String::from_utf8_lossy(words.word(1))).await,
         Err(rejection) => Err(rejection),
     };
     match forgotten {
         Ok(_) => reply::simple_string(out, "OK"),
         Err(rejection) => {
-            rejections::record(&rejection);
+            record_rejection(&rejection);
             reply::rejection(out, &rejection);
         }
     }

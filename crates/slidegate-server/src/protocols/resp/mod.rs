@@ -30,11 +30,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slidegate::store::Store;
 use slidegate_config::Limits;
-use slidegate_engine::Authenticator;
+use slidegate_engine::{Authenticator, Engine};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
-use crate::app::App;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
 
@@ -55,7 +54,7 @@ impl RespState {
 /// Executes the commands of a connection until it ends, or until `stop` while no command is incomplete.
 pub(crate) async fn serve_connection<I, S>(
     stream: I,
-    app: &App<S>,
+    engine: &Engine<S>,
     state: &RespState,
     limits: &Limits,
     stop: Stop,
@@ -65,6 +64,6 @@ where
     S: Store,
 {
     let id = state.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let connection = Connection::new(stream, app, state, id, limits);
+    let connection = Connection::new(stream, engine, state, id, limits);
     connection.run(stop).await.map_err(|error| error.to_string())
 }

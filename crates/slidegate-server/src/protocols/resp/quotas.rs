@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate::tower::HeaderStyle;
+use slidegate::headers::HeaderStyle;
 
 use slidegate_config::QuotaSpec;
 use slidegate_engine::{IN_REQUEST_METRICS, PolicyView, Rejection, policy_of_quotas};

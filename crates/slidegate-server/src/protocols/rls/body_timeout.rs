@@ -16,7 +16,7 @@ use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use crate::timer::timer;
+use crate::net::timer;
 
 /// Counts a message that tonic rejected before it called the service. No service returns these two codes.
 fn count_decoding_error(response: &Response<Body>) {

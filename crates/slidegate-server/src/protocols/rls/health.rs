@@ -12,15 +12,15 @@ use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::proto::rate_limit_service_server::SERVICE_NAME;
-use crate::app::App;
+use slidegate_engine::Engine;
 
 /// Service name in the health checks of envoyproxy/ratelimit.
 const RATELIMIT_SERVICE: &str = "ratelimit";
 
-/// Health of an app.
-pub(super) struct AppHealth<S>(pub(super) Arc<App<S>>);
+/// Health of the service.
+pub(super) struct EngineHealth<S>(pub(super) Arc<Engine<S>>);
 
-impl<S: Store + 'static> AppHealth<S> {
+impl<S: Store + 'static> EngineHealth<S> {
     fn current(&self) -> HealthCheckResponse {
         let status =
             if self.0.readiness().is_draining() { ServingStatus::NotServing } else { ServingStatus::Serving };
@@ -35,7 +35,7 @@ impl<S: Store + 'static> AppHealth<S> {
 }
 
 #[async_trait]
-impl<S: Store + 'static> Health for AppHealth<S> {
+impl<S: Store + 'static> Health for EngineHealth<S> {
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,

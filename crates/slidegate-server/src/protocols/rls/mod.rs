@@ -2,6 +2,7 @@
 
 mod body_timeout;
 mod health;
+pub(crate) mod http;
 mod json;
 mod message;
 mod metadata;
@@ -13,26 +14,23 @@ mod service;
 mod verdict;
 
 use slidegate::store::Store;
-use slidegate_engine::Rejection;
+use slidegate_engine::{Engine, Rejection};
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
-pub(crate) use self::message::Message;
 use self::operations::RequestLimits;
-pub(crate) use self::operations::required_verbs;
 use self::proto::{RateLimitRequest, RateLimitResponse};
 pub(crate) use self::service::router;
-use crate::app::App;
 
 /// Decides a request. All descriptors are decided in one call of the store, independently of each other.
 pub(crate) async fn decide<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Rejection> {
-    let domains = app.engine().envoy();
+    let domains = engine.envoy();
     let limits = RequestLimits::find(&domains, request)?;
     limits.count_constants();
     let prepared = limits.prepared();
-    let responses = app.engine().decide(&prepared).await;
+    let responses = engine.decide(&prepared).await;
     let mut decisions = Vec::with_capacity(responses.len());
     for (prepared, response) in prepared.iter().zip(responses) {
         decisions.push(match response {
@@ -41,5 +39,5 @@ pub(crate) async fn decide<S: Store>(
             response => Some(response?),
         });
     }
-    Ok(response::build(domains.settings(), request, &limits, decisions, app.clock().now_ms()))
+    Ok(response::build(domains.settings(), request, &limits, decisions, engine.clock().now_ms()))
 }

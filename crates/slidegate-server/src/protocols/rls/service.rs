@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use slidegate::store::Store;
-use slidegate_engine::{Rejection, RejectionKind};
+use slidegate_engine::{Engine, Rejection, RejectionKind};
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -13,14 +13,12 @@ use tonic_health::pb::health_server::HealthServer;
 use tracing::Instrument;
 
 use super::body_timeout::{ResponseTimeout, StreamTimeout};
-use super::health::AppHealth;
+use super::health::EngineHealth;
+use super::operations::required_verbs;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
-use crate::app::App;
 use crate::protocols::headers::credentials;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
 
 /// Maximum length of a rate limit request, the default of gRPC for Go. Messages of Envoy usually have some hundred bytes.
@@ -31,10 +29,13 @@ const MAX_MESSAGE_BYTES: usize = 4 << 20;
 const MAX_NAME_MESSAGE_BYTES: usize = 4 << 10;
 
 /// Returns the routes of the rate limit service, health and reflection.
-pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, body_timeout: Duration) -> Result<Router, String> {
-    let health =
-        HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
-    let rls = RateLimitServiceServer::new(Rls { app }).max_decoding_message_size(MAX_MESSAGE_BYTES);
+pub(crate) fn router<S: Store + 'static>(
+    engine: Arc<Engine<S>>,
+    body_timeout: Duration,
+) -> Result<Router, String> {
+    let health = HealthServer::new(EngineHealth(Arc::clone(&engine)))
+        .max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
+    let rls = RateLimitServiceServer::new(Rls { engine }).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -54,7 +55,7 @@ pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, body_timeout: Duratio
 
 /// The rate limit service.
 pub(super) struct Rls<S> {
-    app: Arc<App<S>>,
+    engine: Arc<Engine<S>>,
 }
 
 #[async_trait]
@@ -66,14 +67,14 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         let stopwatch = Stopwatch::start();
         let headers = request.metadata().as_ref();
         let admit = |verb| {
-            self.app
+            self.engine
                 .tokens()
                 .admit(credentials(headers), verb)
                 .map_err(|rejection| rejection_status(&rejection))
         };
-        super::required_verbs(request.get_ref()).try_for_each(admit)?;
+        required_verbs(request.get_ref()).try_for_each(admit)?;
         let span = traces::request_span("ShouldRateLimit", headers.into());
-        let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
+        let response = super::decide(&self.engine, request.get_ref()).instrument(span).await;
         Task::ShouldRateLimit.record(stopwatch);
         response.map(Response::new).map_err(|rejection| rejection_status(&rejection))
     }
@@ -82,7 +83,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
 /// Converts a rejection to a gRPC status. A response with the code `UNKNOWN` is no alternative: Envoy allows the request even with
 /// `failure_mode_deny`.
 fn rejection_status(rejection: &Rejection) -> Status {
-    rejections::record(rejection);
+    record_rejection(rejection);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),
         RejectionKind::Forbidden => Status::permission_denied(rejection.to_string()),

@@ -24,7 +24,7 @@ use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
 use slidegate_config::{Config, Limits, Scope, Token};
 use slidegate_engine::{Authenticator, Engine};
-use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
+use slidegate_server::{ListenerSettings, ProtocolListener, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -62,7 +62,7 @@ impl RespServer {
     fn with_limits_and_passwords(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let app = Arc::new(App::new(Engine::new(store, &Config::parse(POLICIES).unwrap().policies)));
+        let engine = Arc::new(Engine::new(store, &Config::parse(POLICIES).unwrap().policies));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ impl RespServer {
         };
         let listeners = vec![ProtocolListener::resp(listener, passwords)];
         let options = ListenerSettings { limits, ..ListenerSettings::default() };
-        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, app, options, shutdown)));
+        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, engine, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 

@@ -5,7 +5,6 @@
 //! the connection to hyper for good, with all bytes that have no response yet.
 
 mod request;
-mod response;
 
 use std::future::poll_fn;
 use std::io;
@@ -17,12 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 pub(super) use self::request::PlainRequest;
 use self::request::{Parsed, RequestParser};
-pub(super) use self::response::PlainReply;
 use super::Routes;
 use super::body_budget::BudgetPermit;
-use crate::net::activity::Activity;
+use super::reply::PlainReply;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
-use crate::net::io_timeout::HTTP2_PREFACE;
+use crate::net::io_timeout::{Activity, HTTP2_PREFACE};
 use crate::net::stop::{Stop, StopPhase};
 use crate::net::streams::UnreadResponse;
 

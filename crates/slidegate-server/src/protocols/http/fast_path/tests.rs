@@ -11,7 +11,6 @@ use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::watch;
 
 use super::*;
-use crate::app::App;
 
 const BODY: &str = r#"{"quotas": ["1000000/1m"], "key": "a"}"#;
 
@@ -20,8 +19,8 @@ fn request() -> String {
 }
 
 fn routes() -> Routes<MemoryStore> {
-    let app = App::new(Engine::new(MemoryStore::new(), Policies::default()));
-    Routes::new(Arc::new(app), Limits::default(), None)
+    let engine = Engine::new(MemoryStore::new(), Policies::default());
+    Routes::new(Arc::new(engine), Limits::default(), axum::Router::new())
 }
 
 /// Returns the fast path of a connection, its client and the sender of stop phases. The transport holds `capacity` bytes in

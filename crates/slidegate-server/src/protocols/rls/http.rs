@@ -10,41 +10,42 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use slidegate::Verb;
 use slidegate::store::Store;
-use slidegate_engine::{Rejection, RejectionKind};
+use slidegate_engine::{Engine, Rejection, RejectionKind};
 use tracing::Instrument;
 
-use super::body;
-use super::problem::Problem;
-use crate::app::App;
+use super::decide;
+use super::json::{JsonRequest, JsonResponse};
+use super::message::Message;
+use super::operations::required_verbs;
+use super::proto::RateLimitRequest;
 use crate::protocols::headers::credentials;
-use crate::protocols::rls::proto::RateLimitRequest;
-use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
-use crate::rejections;
+use crate::protocols::http::{Problem, read_single};
+use crate::request_metrics::record_rejection;
 use crate::traces;
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
-pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
-    post(async move |State(app): State<Arc<App<S>>>, request: Request| {
+pub(crate) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<Engine<S>>> {
+    post(async move |State(engine): State<Arc<Engine<S>>>, request: Request| {
         let span = traces::request_span("POST /json", request.headers().into());
-        respond(&app, request, body_timeout).instrument(span).await.unwrap_or_else(|rejection| {
-            rejections::record(&rejection);
+        respond(&engine, request, body_timeout).instrument(span).await.unwrap_or_else(|rejection| {
+            record_rejection(&rejection);
             rejection_response(&rejection)
         })
     })
 }
 
 async fn respond<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     request: Request,
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
     let headers = request.headers().clone();
-    app.tokens().admit(credentials(&headers), Verb::Check)?;
-    let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), body_timeout).await?;
+    engine.tokens().admit(credentials(&headers), Verb::Check)?;
+    let Message(request): Message<JsonRequest> = read_single(request.into_body(), body_timeout).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Rejection::new(RejectionKind::OutOfRange, detail))?;
-    required_verbs(&request).try_for_each(|verb| app.tokens().admit(credentials(&headers), verb))?;
-    let response = JsonResponse::from(decide(app, &request).await?);
+    required_verbs(&request).try_for_each(|verb| engine.tokens().admit(credentials(&headers), verb))?;
+    let response = JsonResponse::from(decide(engine, &request).await?);
     let status = if response.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     Ok((status, Json(response)).into_response())
 }
@@ -61,9 +62,9 @@ fn rejection_response(rejection: &Rejection) -> Response {
 }
 
 /// Returns the route of the health check, which fails while the service stops.
-pub(super) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    get(async |State(app): State<Arc<App<S>>>| {
-        if app.readiness().is_draining() {
+pub(crate) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<Engine<S>>> {
+    get(async |State(engine): State<Arc<Engine<S>>>| {
+        if engine.readiness().is_draining() {
             (StatusCode::INTERNAL_SERVER_ERROR, "")
         } else {
             (StatusCode::OK, "OK")

@@ -5,13 +5,12 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use slidegate_engine::{StatusSource, StoreStatus};
+use slidegate_engine::{Engine, StatusSource, StoreStatus};
 use utoipa::ToSchema;
 
-use super::problem::Problem;
-use crate::app::App;
+use super::http::Problem;
 use crate::metrics::Metrics;
-use crate::request_timings;
+use crate::request_metrics;
 
 /// Readiness of the service, and known problems.
 #[derive(Debug, Serialize, ToSchema)]
@@ -35,23 +34,23 @@ pub(super) struct Readiness {
 }
 
 /// Reports readiness until the service stops. A failed store does not affect it, because other servers share the store.
-pub(super) fn ready<S: StatusSource>(app: &App<S>) -> Response {
-    let ready = !app.readiness().is_draining();
+pub(super) fn ready<S: StatusSource>(engine: &Engine<S>) -> Response {
+    let ready = !engine.readiness().is_draining();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let StoreStatus { breaker, failure, .. } = app.engine().store().status();
+    let StoreStatus { breaker, failure, .. } = engine.store().status();
     let store_error = failure.map(|failure| failure.reason.name());
-    let changes_known = (!app.readiness().are_changes_known()).then_some(false);
-    let config_error = app.readiness().config_error();
+    let changes_known = (!engine.readiness().are_changes_known()).then_some(false);
+    let config_error = engine.readiness().config_error();
     (status, Json(Readiness { ready, breaker, store_error, config_error, changes_known })).into_response()
 }
 
 /// Renders the metrics for Prometheus.
-pub(super) fn metrics<S: StatusSource>(app: &App<S>, metrics: Option<&Metrics>) -> Response {
+pub(super) fn metrics<S: StatusSource>(engine: &Engine<S>, metrics: Option<&Metrics>) -> Response {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     match metrics {
         Some(metrics) => {
-            let mut text = metrics.render(app.engine().store());
-            request_timings::render(&mut text);
+            let mut text = metrics.render(engine.store());
+            request_metrics::render(&mut text);
             ([(CONTENT_TYPE, TEXT)], text).into_response()
         }
         None => Problem::new(StatusCode::NOT_FOUND, "metrics are not available; the log has the reason")

@@ -9,15 +9,10 @@ use utoipa::openapi::OpenApi as OpenApiDocument;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use super::forget::{ForgetRequest, ForgetResponse};
+use super::http::{BatchItemJson, DecisionJson, ForgetRequest, ForgetResponse, Problem, RequestFields};
 use super::probes::Readiness;
-use super::problem::Problem;
-use super::reply::BatchItemJson;
-use super::request_json::RequestFields;
-use super::throttle::{ThrottleError, ThrottleRequest};
-use crate::protocols::http::DecisionJson;
-use crate::protocols::rls::{JsonRequest, JsonResponse};
-use crate::protocols::throttlecrab::ThrottleReply;
+use super::rls::{JsonRequest, JsonResponse};
+use super::throttlecrab::{ThrottleError, ThrottleReply, ThrottleRequest};
 
 /// One request, or a batch of independent requests.
 #[derive(ToSchema)]

@@ -1,6 +1,17 @@
-//! Rate-limit headers in the style of draft-ietf-httpapi-ratelimit-headers: structured-field lists.
+//! Rate-limit headers. Those of draft-ietf-httpapi-ratelimit-headers are structured-field lists.
+
+#[cfg(feature = "http")]
+mod style;
 
 use slidegate_core::{Decision, Policy, QuotaReport};
+
+#[cfg(feature = "http")]
+pub use self::style::{HeaderStyle, PolicyHeaders};
+#[cfg(feature = "tower")]
+pub(crate) use self::style::{
+    ItemNumbers, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT, RATE_LIMIT_POLICY,
+    with_limit_list,
+};
 
 /// Returns the HTTP headers of a decision: `ratelimit-policy`, `ratelimit` and, for a denial with a retry time,
 /// `retry-after`. Names are in lower case, as HTTP/2 requires; values are ASCII.
@@ -97,7 +108,7 @@ pub(crate) fn whole_seconds(ms: u64) -> u64 {
 }
 
 /// Returns a structured-field string, which holds printable ASCII only. Other characters in a name become `?`.
-#[cfg(feature = "tower")]
+#[cfg(feature = "http")]
 pub(crate) fn sf_string(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     push_sf_string(&mut text, name);

@@ -1,11 +1,43 @@
-//! Histograms of request durations.
+//! Metrics of requests: histograms of their durations, and counts of those without a decision.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use metrics::counter;
+use quanta::Instant;
 use slidegate::Verb;
+use slidegate_engine::{Rejection, RejectionKind};
+use tracing::debug;
 
-use crate::stopwatch::Stopwatch;
+/// A point in time, to be compared with a later one. No decision depends on it.
+///
+/// Each request takes several readings, so they use the processor's time-stamp counter where it is invariant: a reading
+/// takes half the time of a reading of the system clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "the one reading of a clock in the service")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Returns the nanoseconds between the two points, saturating; 0 if `later` is earlier.
+    fn ns_until(self, later: Self) -> u64 {
+        u64::try_from(later.0.saturating_duration_since(self.0).as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Counts and logs a rejected request.
+pub(crate) fn record_rejection(rejection: &Rejection) {
+    record_rejection_of(rejection.kind, rejection);
+}
+
+/// Counts and logs a request that was rejected for a reason in words.
+pub(crate) fn record_rejection_of(kind: RejectionKind, reason: impl Display) {
+    debug!(?kind, %reason, "rejected a request");
+    counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
+}
 
 /// Upper bounds of the buckets, in microseconds and as Prometheus labels in seconds. No budget exceeds one second.
 const BOUNDS: [(u64, &str); 14] = [
@@ -122,13 +154,15 @@ pub(crate) fn render(text: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn a_bucket_includes_its_upper_bound() {
         let (histogram, start) = (Histogram::new(), Stopwatch::start());
         for us in [0, 50, 51, 1_000_000, 1_000_001] {
-            histogram.record(start, start.after_us(us));
+            histogram.record(start, Stopwatch(start.0 + Duration::from_micros(us)));
         }
         let mut text = String::new();
         histogram.render(&mut text, "a=\"b\"");

@@ -5,8 +5,6 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-use super::head::RequestHead;
-
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Address of the connected peer. Insert it into a request's extensions if the server does not set axum's `ConnectInfo`
@@ -23,7 +21,7 @@ pub struct PeerAddress(pub SocketAddr);
 /// counts, by default 64 bits, because a client can use all addresses of its network.
 ///
 /// ```
-/// use slidegate::tower::ClientAddress;
+/// use slidegate::address::ClientAddress;
 ///
 /// // Behind proxies in these networks.
 /// let behind_proxies = ClientAddress::behind(["10.0.0.0/8".parse()?, "::1/128".parse()?]);
@@ -78,12 +76,6 @@ impl ClientAddress {
     pub fn v6_prefix(mut self, bits: u8) -> Self {
         self.v6_prefix = bits.min(128);
         self
-    }
-
-    /// Returns the significant part of the client's address, or `None` if it is unknown.
-    #[inline]
-    pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
-        self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
 
     /// Returns whether headers from this peer can determine the client's address.
@@ -170,32 +162,6 @@ fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
         }
         v4 @ IpAddr::V4(_) => v4,
     }
-}
-
-/// Returns the address of the connected peer, if it is in the extensions.
-#[inline]
-fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
-    if let Some(PeerAddress(address)) = request.extensions.get() {
-        return Some(*address);
-    }
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::ConnectInfo(address)) =
-        request.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
-    {
-        return Some(*address);
-    }
-    // axum's extractor also reads this in tests.
-    #[cfg(feature = "axum")]
-    if let Some(axum::extract::connect_info::MockConnectInfo(address)) =
-        request.extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
-    {
-        return Some(*address);
-    }
-    #[cfg(feature = "tonic")]
-    if let Some(info) = request.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
-        return info.remote_addr();
-    }
-    None
 }
 
 #[cfg(test)]
@@ -322,24 +288,6 @@ mod tests {
         assert_eq!(source.find(None, &headers), Some(address("203.0.113.9")));
         headers.append(&name, "6.6.6.6".parse().unwrap());
         assert_eq!(source.find(None, &headers), None, "two values are ambiguous");
-    }
-
-    #[cfg(feature = "axum")]
-    #[test]
-    fn the_peer_is_found_in_every_known_extension() {
-        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
-
-        let addresses: Vec<SocketAddr> =
-            (1..=3).map(|last| SocketAddr::from(([10, 0, 0, last], 80))).collect();
-        let mut request = http::Request::new(());
-        let found = |request: &http::Request<()>| ClientAddress::peer().of(&request.into());
-        assert_eq!(found(&request), None);
-        request.extensions_mut().insert(MockConnectInfo(addresses[0]));
-        assert_eq!(found(&request), Some(addresses[0].ip()));
-        request.extensions_mut().insert(ConnectInfo(addresses[1]));
-        assert_eq!(found(&request), Some(addresses[1].ip()));
-        request.extensions_mut().insert(PeerAddress(addresses[2]));
-        assert_eq!(found(&request), Some(addresses[2].ip()), "PeerAddress takes precedence");
     }
 
     #[test]

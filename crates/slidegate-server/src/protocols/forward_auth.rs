@@ -13,24 +13,20 @@ use axum::routing::{MethodRouter, any};
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use slidegate::Verb;
+use slidegate::address::{ClientAddress, PeerAddress};
 use slidegate::store::Store;
-use slidegate::tower::{ClientAddress, PeerAddress};
 use slidegate_config::{KeyPart, KeyRule};
-use slidegate_engine::{Decided, Rejection, RejectionKind, UncheckedRequest};
+use slidegate_engine::{Decided, Engine, Rejection, RejectionKind, UncheckedRequest};
 use tracing::{Instrument, warn};
 
-use super::encoded_policy::Encoded;
-use super::header_sink::HeaderSink;
-use super::problem::Problem;
-use crate::app::App;
+use super::headers::{credentials, request_key};
+use super::http::{Problem, add_rate_limit_headers};
 use crate::log_once::LogOnce;
-use crate::protocols::headers::credentials;
-use crate::protocols::headers::request_key;
-use crate::rejections;
-use crate::request_timings::Task;
-use crate::stopwatch::Stopwatch;
+use crate::request_metrics::{Stopwatch, Task, record_rejection};
 use crate::traces;
 
+/// Start of all paths.
+const PREFIX: &str = "/forward-auth/";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// Allowed values of `deny_status`. Proxies may treat other statuses as a failure and forward the request.
@@ -56,7 +52,7 @@ struct ForwardAuthUrl<'a> {
 impl<'a> ForwardAuthUrl<'a> {
     fn parse(request: &'a Parts) -> Result<Self, Rejection> {
         let path = request.uri.path();
-        let path_below = path.strip_prefix(super::FORWARD_AUTH_PREFIX).unwrap_or(path);
+        let path_below = path.strip_prefix(PREFIX).unwrap_or(path);
         let (policy, subpath) = path_below.split_at(path_below.find('/').unwrap_or(path_below.len()));
         let policy = percent_decode_str(policy).decode_utf8().map_err(|_| {
             Rejection::new(
@@ -75,10 +71,10 @@ impl<'a> ForwardAuthUrl<'a> {
     }
 }
 
-pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
+pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<Engine<S>>> {
+    any(async move |State(engine): State<Arc<Engine<S>>>, request: Parts| {
         let span = traces::request_span("forward-auth", (&request.headers).into());
-        timed(decide(&app, &request).instrument(span)).await
+        timed(decide(&engine, &request).instrument(span)).await
     })
 }
 
@@ -104,7 +100,7 @@ impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
 impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        rejections::record(&rejection);
+        record_rejection(&rejection);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);
@@ -113,21 +109,20 @@ impl ForwardAuthRejection {
     }
 }
 
-async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
-    app.tokens().admit(credentials(&request.headers), Verb::Check)?;
+async fn decide<S: Store>(engine: &Engine<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
+    engine.tokens().admit(credentials(&request.headers), Verb::Check)?;
     let ForwardAuthUrl { policy, deny_status, allow_status, subpath } = ForwardAuthUrl::parse(request)?;
-    let key = key(app, &policy, request, deny_status)?;
+    let key = key(engine, &policy, request, deny_status)?;
     let path = client_path(request, subpath);
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
     let check = UncheckedRequest { policy, key, path: path.map(Cow::from), ..UncheckedRequest::default() };
-    let decided = app.engine().decide_request(Verb::Check, &check).await?;
+    let decided = engine.decide_request(Verb::Check, &check).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
-    let encoded = Encoded::of(&decided.selection.policy);
-    response.headers_mut().add_rate_limit(&encoded, &decided, app.clock());
+    add_rate_limit_headers(response.headers_mut(), &decided, engine.clock());
     Ok(response)
 }
 
@@ -157,13 +152,13 @@ fn status_option(query: &str, name: &str, allowed: &[&str]) -> Result<Option<Sta
 
 /// Returns the key of the request. If a part of the key is missing, the status of the rejection is `deny_status`, or 400.
 fn key<S: Store>(
-    app: &App<S>,
+    engine: &Engine<S>,
     policy: &str,
     request: &Parts,
     deny_status: Option<StatusCode>,
 ) -> Result<String, ForwardAuthRejection> {
     static LOGGED: LogOnce = LogOnce::new();
-    let policies = app.engine().policies();
+    let policies = engine.policies();
     let by_address = KeyRule::address();
     // Proxies do not log the body of the response.
     let log = |rejection: &Rejection| {
