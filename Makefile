@@ -178,10 +178,14 @@ deny:
 	CARGO="$(CARGO)" scripts/check_dependencies.py
 
 ## Packages the published crates, builds each from its package, and checks each feature of the library alone. About half a
-## minute: the packages build without features, and `lint` has built the dependencies. Works offline, on uncommitted changes.
+## minute: the packages build without features, and `lint` has checked the dependencies. Works offline, on uncommitted changes.
 FEATURES = redis postgres resilience http tower axum tonic
+PACKAGES = target/package-check
 package:
-	$(CARGO) package --quiet --offline --allow-dirty --package slidegate-core --package slidegate
+	@# cargo takes a packaged crate of a known version for unchanged, both its unpacked sources and what was compiled from them.
+	@rm -rf $(PACKAGES) "$${CARGO_HOME:-$$HOME/.cargo}"/registry/src/-*/slidegate-*
+	$(CARGO) package --quiet --offline --allow-dirty --target-dir $(PACKAGES) --package slidegate-core --package slidegate
+	@rm -rf $(PACKAGES)
 	@set -e; for feature in $(FEATURES); do \
 		$(CARGO) clippy --quiet --offline --package slidegate --features $$feature -- -D warnings; done
 
