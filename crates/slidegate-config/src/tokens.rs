@@ -19,11 +19,11 @@ pub enum Scope {
 
 /// Verbs that a token of the data plane may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verbs(u8);
+pub struct Verbs(u32);
 
 impl Verbs {
     /// All verbs.
-    pub const ALL: Self = Self(u8::MAX);
+    pub const ALL: Self = Self(u32::MAX);
 
     /// Returns whether `verb` is one of these verbs.
     pub fn has(self, verb: Verb) -> bool {
@@ -31,7 +31,8 @@ impl Verbs {
     }
 
     fn of(verb: Verb) -> Self {
-        Self(1 << verb.code())
+        let position = Verb::ALL.iter().position(|known| *known == verb);
+        Self(position.map_or(0, |position| 1 << position))
     }
 }
 

@@ -39,7 +39,7 @@ impl Verb {
         }
     }
 
-    /// Returns the number of the verb in the scripts of remote stores: 1 to 7.
+    /// Returns the number of the verb in the scripts of remote stores: 1 to 127.
     #[doc(hidden)]
     pub const fn code(self) -> u8 {
         match self {
@@ -58,6 +58,15 @@ impl Verb {
         match self {
             Self::Peek => true,
             Self::Check | Self::Charge | Self::Refund | Self::Reset | Self::Block => false,
+        }
+    }
+
+    /// Returns whether the verb decides whether the request may proceed.
+    #[inline]
+    pub const fn is_check_or_peek(self) -> bool {
+        match self {
+            Self::Check | Self::Peek => true,
+            Self::Charge | Self::Refund | Self::Reset | Self::Block => false,
         }
     }
 
@@ -177,7 +186,7 @@ mod tests {
         for verb in Verb::ALL {
             let is_like = |other: &&Verb| other.name() == verb.name() || other.code() == verb.code();
             assert_eq!(Verb::ALL.iter().filter(is_like).count(), 1, "{verb}");
-            assert!((1..8).contains(&verb.code()), "{verb}");
+            assert!((1..128).contains(&verb.code()), "{verb}");
         }
     }
 }

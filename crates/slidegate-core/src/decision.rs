@@ -31,14 +31,13 @@ pub struct Decision {
 
 /// Storage of the reports. One quota is by far the most common case and needs no allocation.
 ///
-/// `repr(u8)` gives the variants a tag of their own. If a spare value of a report served as the tag, the test for a destructor
-/// would take two comparisons, and the compiler would not remove it from the fast path.
+/// The order of the variants gives `Many` the last value of the tag. Then one comparison shows whether there is something to
+/// drop, and the compiler removes it from the fast path.
 #[derive(Clone)]
-#[repr(u8)]
 enum Reports {
+    One(QuotaReport),
     /// Computed on each access, from these inputs.
     Lazy(LazyReport),
-    One(QuotaReport),
     /// Includes the reports of a shadow, behind the enforced ones. A second field that needs a destructor would force the
     /// compiler to write every decision to memory, only to test whether there is something to drop.
     Many(Box<[QuotaReport]>),

@@ -155,7 +155,7 @@ mod tests {
         let token = Token::new("app", SECRET, Scope::Read).unwrap();
         for verb in Verb::ALL {
             assert!(authorize(&token, *verb).is_ok());
-            let is_default = matches!(verb, Verb::Check | Verb::Peek);
+            let is_default = verb.is_check_or_peek();
             let restricted = token.clone().for_verbs(Verbs::default());
             assert_eq!(authorize(&restricted, *verb).is_ok(), is_default, "{verb:?}");
             assert!(authorize(&token.clone().for_verbs([*verb].into_iter().collect()), *verb).is_ok());

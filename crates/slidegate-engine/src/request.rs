@@ -121,6 +121,9 @@ impl std::error::Error for Rejection {}
 
 impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
+        if error.is_usage() {
+            return Self::new(RejectionKind::OutOfRange, error.to_string());
+        }
         let kind = RejectionKind::StoreUnavailable {
             is_transient: error.is_transient(),
             may_have_counted: error.may_have_counted(),

@@ -145,7 +145,7 @@ async fn decide_locally<'a>(
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
-    if matches!(url, StoreUrl::Memory) && !matches!(verb, Verb::Check | Verb::Peek) {
+    if matches!(url, StoreUrl::Memory) && !verb.is_check_or_peek() {
         return Err(Failure::new(format!(
             "nothing to {verb}: counts in memory belong to one process; name a service with --server URL, or the store \
              of its counts with --store URL"

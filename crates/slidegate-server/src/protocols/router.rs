@@ -7,6 +7,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{any, get};
+use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate_config::Limits;
 use slidegate_engine::{Engine, StatusSource};
@@ -21,13 +22,11 @@ pub(crate) fn router<S: Store + StatusSource + 'static>(
     limits: Limits,
     metrics: Option<Metrics>,
 ) -> Router {
-    Router::new()
-        .route("/v1/check", any(only_post))
-        .route("/v1/peek", any(only_post))
-        .route("/v1/charge", any(only_post))
-        .route("/v1/refund", any(only_post))
-        .route("/v1/reset", any(only_post))
-        .route("/v1/block", any(only_post))
+    let decisions = Verb::ALL.iter().fold(Router::new(), |router, verb| {
+        // `http` decides requests by POST itself.
+        router.route(&format!("/v1/{verb}"), any(only_post))
+    });
+    decisions
         .route("/v1/forget", forget::route(limits.body_timeout))
         .route("/forward-auth/{policy}", forward_auth::route())
         .route("/forward-auth/{policy}/", forward_auth::route())

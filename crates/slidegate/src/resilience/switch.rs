@@ -93,7 +93,8 @@ impl PolicySwitch {
             }
             // A policy in shadow mode allows every request even while the store fails. A lost change is still an error.
             (Err(error), Mode::Shadow)
-                if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
+                if !error.is_usage()
+                    && (operation.verb.is_check_or_peek() || operation.verb == Verb::Refund) =>
             {
                 Ok(Decision::allowed_by(policy, Source::Fallback(fallback_reason(&error))))
             }

@@ -8,6 +8,9 @@ use crate::error::StoreError;
 
 /// Counts an operation for which the store returned an error, whether or not a fallback decided it.
 pub(super) fn count_store_error(error: &StoreError) {
+    if error.is_usage() {
+        return;
+    }
     metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(1);
 }
 

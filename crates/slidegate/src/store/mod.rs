@@ -79,17 +79,18 @@ impl<'a> Operation<'a> {
 /// Only [`execute`](Self::execute) is required:
 ///
 /// ```
-/// use slidegate::store::{MemoryStore, Operation, Responses, Store, StoreLimiter};
-/// use slidegate::{Policy, StoreError};
+/// use slidegate::store::{Operation, Responses, Store, StoreLimiter};
+/// use slidegate::{Decision, Policy, Source};
 ///
-/// /// Allows keys of at most 64 bytes.
-/// struct ShortKeys(MemoryStore);
+/// /// Denies the keys on a list and counts nothing.
+/// struct DenyList(Vec<Vec<u8>>);
 ///
-/// impl Store for ShortKeys {
+/// impl Store for DenyList {
 ///     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
-///         let decide = |operation: &Operation<'_>| match operation.check.key.len() {
-///             0..=64 => self.0.execute_now(*operation),
-///             _ => Err(StoreError::usage("the key is longer than 64 bytes")),
+///         let decide = |operation: &Operation<'_>| {
+///             let is_denied = self.0.iter().any(|key| key == operation.check.key);
+///             let decide = if is_denied { Decision::denied_by } else { Decision::allowed_by };
+///             Ok(decide(operation.check.policy, Source::Rule))
 ///         };
 ///         operations.iter().map(decide).collect()
 ///     }
@@ -97,10 +98,10 @@ impl<'a> Operation<'a> {
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let limiter = StoreLimiter::new(ShortKeys(MemoryStore::new()));
+/// let limiter = StoreLimiter::new(DenyList(vec![b"mallory".to_vec()]));
 /// let policy = Policy::parse("api", ["100/1m"])?;
 /// assert!(limiter.check(policy.key("user:1")).await?.is_allowed());
-/// assert!(limiter.check(policy.key(&[b'a'; 65])).await.is_err_and(|error| error.is_usage()));
+/// assert!(!limiter.check(policy.key("mallory")).await?.is_allowed());
 /// # Ok(())
 /// # }
 /// ```
@@ -132,13 +133,15 @@ pub trait Store: Send + Sync {
     /// repeated. The call is meant for operators: it may take time in proportion to the size of the store, in small steps
     /// that leave the store free for decisions in between.
     ///
-    /// The default returns a [usage error](StoreError::is_usage): the store cannot clear a whole policy.
+    /// The default returns a [usage error](StoreError::is_usage): the store cannot clear a whole policy. A store over another
+    /// store implements [`StoreLayer`], which forwards this.
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
         let _ = policy;
         std::future::ready(Err(StoreError::usage("this store cannot clear all keys of a policy")))
     }
 
-    /// Returns the clock by which callers of this store wait. The default is the [system's](crate::SystemClock).
+    /// Returns the clock by which callers of this store wait. The default is the [system's](crate::SystemClock). A
+    /// store over another store implements [`StoreLayer`], which forwards this.
     fn clock(&self) -> &dyn Clock {
         system_clock()
     }

@@ -313,6 +313,24 @@ async fn immediate_errors_keep_the_breaker_closed() {
     }
 }
 
+/// A mistake of the caller is no failure of the store, so no rule for failures allows the request.
+#[tokio::test(start_paused = true)]
+async fn a_usage_error_passes_every_layer_and_is_no_failure() {
+    let clock = VirtualClock::new();
+    for on_failure in [OnFailure::Open, OnFailure::Closed, OnFailure::Local] {
+        let store = FaultyStore::new(clock, || Fault::Usage);
+        let rule = FailureRule { on_failure, ..FailureRule::default() };
+        let store = Fallback::builder(store).policy("api", rule).clock(clock).build().unwrap();
+        let limiter = StoreLimiter::new(Switch::new(store));
+        for mode in [Mode::Enforce, Mode::Shadow] {
+            limiter.store().update("api", |switch| switch.mode = mode);
+            let error = limiter.check(policy("api").key("k")).await.unwrap_err();
+            assert!(error.is_usage(), "{on_failure:?}, {mode:?}: {error}");
+        }
+        assert!(limiter.store().store().failure().is_none(), "{on_failure:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_batch_keeps_its_order_and_each_request_falls_back_separately() {
     let clock = VirtualClock::new();

@@ -53,6 +53,8 @@ pub(crate) enum Fault {
     Refused,
     /// An immediate error because the store is full.
     Full,
+    /// The request is a mistake of its caller.
+    Usage,
 }
 
 /// A memory store with an injected fault.
@@ -93,6 +95,7 @@ impl FaultyStore {
             Fault::Down => Err(StoreError::transient("down")),
             Fault::Refused => Err(StoreError::permanent("refused")),
             Fault::Full => Err(StoreError::full("full")),
+            Fault::Usage => Err(StoreError::usage("the key is too long")),
             Fault::BlackHole => std::future::pending().await,
             Fault::Lost => {
                 let _ = self.inner().execute_now(operation);

@@ -195,15 +195,8 @@ impl<S: Store> Routes<S> {
 
 /// Returns the verb of a path that makes decisions.
 pub(crate) fn verb_of(path: &str) -> Option<Verb> {
-    match path {
-        "/v1/check" => Some(Verb::Check),
-        "/v1/peek" => Some(Verb::Peek),
-        "/v1/charge" => Some(Verb::Charge),
-        "/v1/refund" => Some(Verb::Refund),
-        "/v1/reset" => Some(Verb::Reset),
-        "/v1/block" => Some(Verb::Block),
-        _ => None,
-    }
+    let name = path.strip_prefix("/v1/")?;
+    Verb::ALL.iter().copied().find(|verb| verb.name() == name)
 }
 
 /// Returns the name of a span in traces.

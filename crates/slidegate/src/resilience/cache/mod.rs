@@ -132,7 +132,7 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
     fn look_up(&self, operation: &Operation<'_>, key_hash: KeyHash, is_bypassed: bool) -> Lookup {
         let check = &operation.check;
         // The store counts a charge even if it denies it.
-        let is_bypassed = is_bypassed || !matches!(operation.verb, Verb::Check | Verb::Peek);
+        let is_bypassed = is_bypassed || !operation.verb.is_check_or_peek();
         let sent_at_ms = self.clock.now_ms();
         let Found { denial, epoch } = self.table.find(key_hash, check, sent_at_ms);
         match denial {

@@ -141,7 +141,7 @@ impl<S, C: Clock> Fallback<S, C> {
         reason: FallbackReason,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
-        if !matches!(operation.verb, Verb::Check | Verb::Peek) {
+        if !operation.verb.is_check_or_peek() {
             // The store has not confirmed the charge, but the cost has been incurred.
             if operation.verb == Verb::Charge && group.rule.on_failure == OnFailure::Local {
                 self.spend_share(operation);
@@ -178,6 +178,8 @@ impl<S, C: Clock> Fallback<S, C> {
                 }
                 Ok(decision)
             }
+            // The request is wrong. That does not depend on the state of the store.
+            Err(error) if error.is_usage() => Err(error),
             Err(error) => {
                 telemetry::count_store_error(&error);
                 group.set_last_error(&error);

@@ -42,7 +42,7 @@ impl EncodedOperation {
 
 fn is_simple(verb: Verb, quotas: &[Quota]) -> bool {
     let [quota] = quotas else { return false };
-    matches!(verb, Verb::Check | Verb::Peek)
+    verb.is_check_or_peek()
         && quota.algorithm() == Algorithm::SlidingWindow
         && quota.anchor() == Anchor::Epoch
         && quota.limit() < SIMPLE_LIMIT
@@ -76,9 +76,9 @@ fn usual_window(quotas: &[Quota]) -> u8 {
     }
 }
 
-/// Returns the code of a verb. Those of operations that publish no invalidations are 8 higher.
+/// Returns the code of a verb. Operations that publish no invalidations have the highest bit set.
 fn verb_code(verb: Verb, is_published: bool) -> u8 {
-    verb.code() + if is_published { 0 } else { 8 }
+    verb.code() | if is_published { 0 } else { 0x80 }
 }
 
 /// Appends the lowest `width` bytes of `value`, in big-endian order.

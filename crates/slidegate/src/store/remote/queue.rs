@@ -149,3 +149,120 @@ pub(crate) fn task_stopped<S: RemoteStore>() -> StoreError {
     let store = S::NAME;
     StoreError::transient(format!("{store}: the task that sends requests has stopped; retry later"))
 }
+
+#[cfg(test)]
+mod tests {
+    use slidegate_core::Decision;
+
+    use super::super::{PendingResponse, RemoteSettings};
+    use super::*;
+    use crate::store::{Operation, output_now};
+
+    /// Store whose operations are numbers. Only its queue is used.
+    struct Numbers;
+
+    impl RemoteStore for Numbers {
+        type KeyedOperation = u8;
+        type Response = ();
+
+        const NAME: &'static str = "numbers";
+
+        fn settings(&self) -> &RemoteSettings {
+            unreachable!()
+        }
+
+        fn encode(&self, _: &Operation<'_>) -> u8 {
+            unreachable!()
+        }
+
+        async fn enqueue(&self, _: Request<Self>) {}
+
+        async fn enqueue_group(&self, _: Vec<Request<Self>>) {}
+
+        fn decode(&self, _: &Operation<'_>, (): ()) -> Result<Decision, StoreError> {
+            unreachable!()
+        }
+    }
+
+    fn requests(count: u8) -> (Vec<Request<Numbers>>, Vec<PendingResponse<()>>) {
+        (0..count).map(Request::new).unzip()
+    }
+
+    fn numbers(entry: Option<Queued<Numbers>>) -> Vec<u8> {
+        let mut numbers = Vec::new();
+        entry.unwrap().for_each(|request| numbers.push(request.operation));
+        numbers
+    }
+
+    fn error(pending: &mut PendingResponse<()>) -> String {
+        pending.receiver.try_recv().unwrap().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_full_queue_rejects_and_a_received_entry_frees_its_place() {
+        let (sender, mut receiver) = queue::<Numbers>(2);
+        let (requests, mut pending) = requests(4);
+        let mut requests = requests.into_iter();
+        requests.by_ref().take(3).for_each(|request| sender.try_send(request));
+        assert_eq!(error(&mut pending[2]), "numbers: the queue of 2 requests is full; retry later");
+        assert_eq!(numbers(receiver.try_recv()), [0]);
+        sender.try_send(requests.next().unwrap());
+        assert_eq!((numbers(receiver.try_recv()), numbers(receiver.try_recv())), (vec![1], vec![3]));
+        assert!(receiver.try_recv().is_none() && receiver.waiting_requests() == 0);
+    }
+
+    #[test]
+    fn a_group_holds_its_slots_until_it_is_taken_or_dropped() {
+        let (sender, mut receiver) = queue::<Numbers>(8);
+        for is_dropped in [true, false] {
+            output_now(sender.send_group(requests(5).0)).unwrap();
+            assert_eq!(receiver.waiting_requests(), 5);
+            let group = receiver.try_recv();
+            assert_eq!(receiver.waiting_requests(), 4, "its slots beyond the first");
+            if is_dropped {
+                drop(group);
+            } else {
+                assert_eq!(numbers(group), [0, 1, 2, 3, 4]);
+            }
+            assert_eq!(receiver.waiting_requests(), 0);
+        }
+    }
+
+    /// A caller whose timeout has expired drops the call in which it waits.
+    #[test]
+    fn a_group_whose_caller_gives_up_takes_no_slots() {
+        let (sender, mut receiver) = queue::<Numbers>(8);
+        output_now(sender.send_group(requests(8).0)).unwrap();
+        // The first waits for slots.
+        assert!(output_now(sender.send_group(requests(3).0)).is_none());
+        assert_eq!(numbers(receiver.try_recv()).len(), 8);
+        // The second has slots and waits for a place in the channel.
+        (0..8).for_each(|_| sender.try_send(requests(1).0.remove(0)));
+        assert!(output_now(sender.send_group(requests(3).0)).is_none());
+        assert_eq!(receiver.waiting_requests(), 8);
+        (0..8).for_each(|_| drop(receiver.try_recv()));
+        assert!(receiver.try_recv().is_none() && receiver.waiting_requests() == 0);
+        output_now(sender.send_group(requests(8).0)).unwrap();
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_group_that_does_not_fit_is_rejected_and_takes_no_slots() {
+        let (sender, mut receiver) = queue::<Numbers>(4);
+        let reject = |count, message: &str| {
+            let (requests, mut pending) = requests(count);
+            sender.try_send_group(requests);
+            assert!(pending.iter_mut().all(|pending| error(pending).contains(message)), "{count}");
+        };
+        // Too many slots, and enough slots but no place in the channel.
+        reject(6, "queue of 4 requests is full");
+        (0..4).for_each(|_| sender.try_send(requests(1).0.remove(0)));
+        reject(3, "queue of 4 requests is full");
+        assert_eq!(receiver.waiting_requests(), 4);
+        (0..4).for_each(|_| drop(receiver.try_recv()));
+        sender.try_send_group(requests(5).0);
+        assert_eq!(numbers(receiver.try_recv()).len(), 5);
+        drop(receiver);
+        reject(2, "the task that sends requests has stopped");
+    }
+}

@@ -55,8 +55,10 @@ pub(crate) trait Batch {
 
     fn is_full(&self) -> bool;
 
-    /// Returns whether the batch contains the request's key, and has a place for it even if it is full.
-    fn has_place_beside_key(&self, request: &Self::Request) -> bool;
+    fn has_key_of(&self, request: &Self::Request) -> bool;
+
+    /// Returns whether another request fits although the batch is full.
+    fn has_place(&self) -> bool;
 }
 
 /// Batches that are filled one after another. A single one is held in place.
@@ -67,10 +69,12 @@ pub(crate) type Batches<B> = SmallVec<[B; 1]>;
 /// With `may_repeat`, a full batch takes further requests of its keys: a batch that is rejected is sent again, and a later
 /// batch must not overtake it.
 pub(crate) fn add_to_batches<B: Batch>(batches: &mut Batches<B>, request: B::Request, may_repeat: bool) {
-    let is_full_with_key =
-        |batch: &&mut B| may_repeat && batch.is_full() && batch.has_place_beside_key(&request);
-    if let Some(earlier) = batches.iter_mut().rfind(is_full_with_key) {
-        return earlier.add(request);
+    let is_full_with_key = |batch: &B| may_repeat && batch.is_full() && batch.has_key_of(&request);
+    if let Some(earlier) = batches.iter().rposition(is_full_with_key)
+        && batches[earlier].has_place()
+        && !batches[earlier + 1..].iter().any(|batch| batch.has_key_of(&request))
+    {
+        return batches[earlier].add(request);
     }
     match batches.last_mut() {
         Some(last) if !last.is_full() => last.add(request),
@@ -135,8 +139,12 @@ mod tests {
             self.len() >= 3
         }
 
-        fn has_place_beside_key(&self, key: &u8) -> bool {
-            self.len() < 5 && self.contains(key)
+        fn has_key_of(&self, key: &u8) -> bool {
+            self.contains(key)
+        }
+
+        fn has_place(&self) -> bool {
+            self.len() < 5
         }
     }
 
@@ -163,10 +171,14 @@ mod tests {
     #[test]
     fn a_repeated_key_joins_the_latest_batch_that_contains_it() {
         let mut batches: Batches<Vec<u8>> = Batches::new();
-        for key in [1, 2, 3, 1, 4, 5] {
+        for key in [1, 2, 3, 1] {
             add_to_batches(&mut batches, key, false);
         }
         add_to_batches(&mut batches, 1, true);
-        assert_eq!(batches.into_vec(), [vec![1, 2, 3], vec![1, 4, 5, 1]]);
+        assert_eq!(*batches, [vec![1, 2, 3], vec![1, 1]], "the latest batch is not full");
+        for key in [4, 1] {
+            add_to_batches(&mut batches, key, true);
+        }
+        assert_eq!(batches.into_vec(), [vec![1, 2, 3], vec![1, 1, 4, 1]]);
     }
 }

@@ -148,7 +148,11 @@ impl remote::Batch for Batch {
         self.requests >= FULL_BATCH
     }
 
-    fn has_place_beside_key(&self, request: &Request) -> bool {
+    fn has_key_of(&self, request: &Request) -> bool {
         self.by_name.contains_key(&request.operation.name)
+    }
+
+    fn has_place(&self) -> bool {
+        true
     }
 }

@@ -174,8 +174,12 @@ impl remote::Batch for Batch {
         self.weight >= FULL_BATCH
     }
 
-    fn has_place_beside_key(&self, request: &Request) -> bool {
-        let has_key = |other: &Request| other.operation.name == request.operation.name;
-        self.requests < MAX_BATCH_REQUESTS && self.calls.iter().any(|call| call.requests.iter().any(has_key))
+    fn has_key_of(&self, request: &Request) -> bool {
+        let is_key = |other: &Request| other.operation.name == request.operation.name;
+        self.calls.iter().any(|call| call.requests.iter().any(is_key))
+    }
+
+    fn has_place(&self) -> bool {
+        self.requests < MAX_BATCH_REQUESTS
     }
 }

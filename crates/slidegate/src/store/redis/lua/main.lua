@@ -44,8 +44,8 @@ for i = 1, #KEYS do
   if wanted ~= place then
     place = wanted
     is_simple, code, verb, cost, life, _, limit, window = unpack('>BBBI7I6BI7I5', ARGV[place + 1])
-    -- Verb 9 is a check that publishes no invalidation.
-    verb = verb == 9 and 1 or verb
+    -- A check that publishes no invalidation.
+    verb = verb == 129 and 1 or verb
     base = (1577836800000 - 1577836800000 % window) / window
     this_start = now - now % window
     left = this_start + window - now

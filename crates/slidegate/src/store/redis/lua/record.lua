@@ -12,13 +12,13 @@ local FOUND = char(1)
 -- As in the core: the largest number of parts of other versions, and the longest block.
 local MAX_LEFT, LONGEST_BLOCK = 16, 31622400000
 
--- Verb of each code. The codes of operations that publish no invalidations are 8 higher.
+-- Verb of each code. Operations that publish no invalidations have the highest bit of the code set.
 local VERBS = { CHECK, PEEK, REFUND, RESET, CHARGE, BLOCK }
 
 local function read_op(bytes)
   local _, code, verb_code, cost, _, at = unpack('>BBBI7I6', bytes)
-  local is_published = verb_code < 8
-  local verb = VERBS[is_published and verb_code or verb_code - 8]
+  local is_published = verb_code < 128
+  local verb = VERBS[verb_code % 128]
   local op = { verb = verb, cost = cost, quotas = {}, code = code, is_published = is_published }
   if verb == BLOCK then
     op.cost, op.block = 0, cost
