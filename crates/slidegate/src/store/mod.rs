@@ -135,7 +135,9 @@ pub trait Store: Send + Sync {
     /// The default returns a [usage error](StoreError::is_usage): the store cannot clear a whole policy.
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
         let _ = policy;
-        std::future::ready(Err(StoreError::usage("this store cannot clear all keys of a policy")))
+        std::future::ready(Err(StoreError::usage(
+            "this store cannot clear all keys of a policy; reset the keys one by one",
+        )))
     }
 
     /// Returns the clock by which callers of this store wait. The default is the [system's](crate::SystemClock).

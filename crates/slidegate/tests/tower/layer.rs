@@ -195,7 +195,11 @@ async fn a_tier_of_a_layer_without_a_limiter_is_rejected() {
     let rejected = send(&service, Request::get("/").header("x-tier", "known").body(()).unwrap()).await;
     assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
     let error = rejected.extensions().get::<Undecided>().unwrap().0.to_string();
-    assert_eq!(error, "tier \"known\": only a layer built by `new` has tiers");
+    assert_eq!(
+        error,
+        "tier \"known\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
+         with this tier, or remove `tier`"
+    );
     assert_eq!(send(&service, get("/")).await.status(), StatusCode::OK);
 }
 

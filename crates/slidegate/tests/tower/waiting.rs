@@ -130,7 +130,11 @@ async fn a_client_waits_within_the_tier_of_its_request() {
     let store = Arc::new(StoreLimiter::new(Arc::clone(their_api.store())));
     let client = by_header(WaitLayer::over(store, their_api.policy().clone(), Duration::ZERO));
     let error = send(&client, "search").await.unwrap_err();
-    assert_eq!(error, r#"not sent: tier "search": only a layer built by `new` has tiers"#);
+    assert_eq!(
+        error,
+        "not sent: tier \"search\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
+         with this tier, or remove `tier`"
+    );
 }
 
 /// The first response takes 500 ms, and other requests wait for the limit when it arrives.
