@@ -62,7 +62,7 @@ test:
 	@$(MAKE) --no-print-directory tests
 	@echo "all checks passed"
 
-## Installs what the tests need beside Rust; no build uses it. That is curl, which runs the command that the server
+## Installs the tests' dependencies beside Rust; no build uses them: curl, which runs the command that the server
 ## prints, and servers that the tests start. The tests use neither the Redis service of Debian's package nor the
 ## database cluster that the PostgreSQL package creates by default, so the latter is disabled.
 deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(TRAEFIK) $(REDIS_PY) $(IOREDIS) $(KUBERNETES_VALIDATE) \
@@ -165,8 +165,8 @@ fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
 
-## Prints the source files that one check over HTTP executes, over the memory store and over Redis, half a minute after the
-## build.
+## Prints the source files that one check over HTTP executes at most, over the memory store and over Redis, half a minute
+## after the build.
 way: deps
 	@command -v valgrind >/dev/null || { apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq valgrind >/dev/null; }

@@ -84,8 +84,8 @@ def check_of_the_checks():
     """Panics unless each kind of violation is found."""
     assert is_allowed("MIT") and is_allowed("GPL-3.0 OR MIT") and is_allowed("MIT/GPL-3.0")
     assert is_allowed("(GPL-2.0 OR MIT) AND Zlib") and is_allowed("Apache-2.0 WITH LLVM-exception OR GPL-2.0")
-    for refused in ("", "GPL-3.0", "MIT AND GPL-3.0", "MIT AND", "(MIT", "MIT Zlib", "MIT WITH LLVM-exception"):
-        assert not is_allowed(refused), refused
+    for rejected in ("", "GPL-3.0", "MIT AND GPL-3.0", "MIT AND", "(MIT", "MIT Zlib", "MIT WITH LLVM-exception"):
+        assert not is_allowed(rejected), rejected
     source = next(iter(ALLOWED_SOURCES))
     good = {"name": "a", "version": "1.0.0", "id": "a", "license": "MIT", "source": source, "dependencies": []}
     own = good | {"id": "own", "source": None, "dependencies": [{"name": "b", "req": "*"}]}

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks comments, messages, names and documentation against the project's language rules.
 
-Prints each violation as `file:line: rule: text` and exits with 1 if there is one. Exact phrases that are allowed stand in
-`language_allowed.txt` beside this script, one per line. Arguments limit the check to files or folders.
+Prints each violation as `file:line: rule: text` and exits with 1 if there is one. `language_allowed.txt` beside this script
+lists exact phrases that are allowed, one per line; an entry that is a single identifier allows this name in code, and no
+word in prose. Arguments limit the check to files or folders.
 """
 
 import io
@@ -25,7 +26,11 @@ PROSE_RULES = {
     "name the thing": r"what (?:is|was|are|were|has|had|have|comes|came|stands|goes|holds)|(?:an?other |each |the )?one that|"
     r"one of one's own|of one's own",
     "give the number or the condition": r"so many|so much|for so long|all that there (?:is|are)",
-    "use request, return, report, state": r"asks?|asked|asking|tells?|told|telling|says?|said|saying",
+    "use request, return, report, state": r"asks?|asked|asking|tells?|told|telling|says?|said|saying|hears?|heard|"
+    r"(?:give|gives|gave|given|giving) back|(?:know|knows|knew) of",
+    "use response, reply, respond, serve": r"(?:un)?answer(?:s|ed|ing)?",
+    "use reject, deny, error": r"refus(?:e|es|ed|ing|al|als)",
+    "name the owner": r"ours",
     "use the field's noun": r"patience|patient|ears|news|desk|linger|lingers|pulse",
 }
 PROSE = [(name, re.compile(rf"(?<![\w'-])(?:{words})(?![\w'-])", re.I)) for name, words in PROSE_RULES.items()]
@@ -33,7 +38,8 @@ PROSE = [(name, re.compile(rf"(?<![\w'-])(?:{words})(?![\w'-])", re.I)) for name
 # The same words as parts of identifiers.
 NAME_WORDS = set(
     "ask asks asked asking tell tells told telling say says said who whom whoever somebody nobody everybody anybody "
-    "patience patient ears news desk book lane pulse linger room door doors doubts".split()
+    "patience patient ears news desk book lane pulse linger room door doors doubts hear hears heard "
+    "answer answers answered answering unanswered refuse refuses refused refusing refusal refusals ours".split()
 )
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -126,7 +132,7 @@ def parts(name, text):
             yield from python_strings(text)
     elif suffix == ".json":
         yield from json_strings(text)
-    elif pathlib.PurePath(name).name in ("Makefile", "Containerfile", "Caddyfile") or suffix == ".conf":
+    elif pathlib.PurePath(name).name in ("Makefile", "Containerfile", "Caddyfile") or suffix in (".conf", ".caddy"):
         yield from commented_parts(text, "#")
 
 
@@ -141,6 +147,7 @@ def openings(text):
 
 
 def violations(name, text, allowed):
+    phrases = [phrase for phrase in allowed if not NAME.fullmatch(phrase)]
     for first, kind, part in parts(name, text):
         if kind == "code":
             for offset, line in enumerate(part.split("\n")):
@@ -151,14 +158,14 @@ def violations(name, text, allowed):
         elif kind in ("prose", "string"):
             for offset, line in enumerate(part.split("\n")):
                 line = LINK_TARGET.sub("]", CODE_SPAN.sub("`", line))
-                for phrase in allowed:
+                for phrase in phrases:
                     line = line.replace(phrase, "")
                 for rule, pattern in PROSE:
                     for found in pattern.finditer(line):
                         yield first + offset, rule, found[0] + " … " + line.strip()
     if name.endswith(".rs"):
         for number, line in openings(text):
-            if OPENING.match(line) and not any(line.startswith(phrase) for phrase in allowed):
+            if OPENING.match(line) and not any(line.startswith(phrase) for phrase in phrases):
                 yield number, "begin with a verb or a noun phrase", line.strip()
 
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Prints the source files of this workspace that one `POST /v1/check` executes, with their functions, for each store.
+"""Prints the source files of this workspace that one `POST /v1/check` executes at most, with their functions, for each store.
 
-Runs a build of the service with debug information under callgrind, by default the debug build, and keeps the lines that
-each request on a warm connection executes. Inlined lines belong to the file that contains them. The files are sorted
-by crate, from the socket to the arithmetic. An argument names another build of the same sources; a release build shows the
-instructions per request, but no files. Needs valgrind and redis-server.
+Runs a build of the service with debug information under callgrind, by default the debug build, on a warm connection. A line
+counts if it executes at least one instruction per request on average, so lines that run less often than once per request
+may be included. Inlined lines belong to the file that contains them. The files are sorted by crate, from the socket to the
+arithmetic. An argument names another build of the same sources; a release build shows the instructions per request, but no
+files. Needs valgrind and redis-server.
 """
 
 import collections
@@ -57,7 +58,7 @@ def record(binary, store, output):
 
 
 def executed_lines(record, requests):
-    """Returns the instructions per request, and the lines of each file that each request executes."""
+    """Returns the instructions per request, and the lines of each file with at least one instruction per request on average."""
     names, counts, file, line, is_call, total = {}, collections.Counter(), "", 0, False, 0
     for text in record.splitlines():
         if found := re.match(r"(?:fl|fi|fe|cfi)=\((\d+)\)(?: (.*))?", text):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the tests and runs their binaries side by side.
 
-`cargo test` runs one binary after the other, and most of ours wait for a server half of the time. Prints the result of
+`cargo test` runs one binary after the other, and most of these wait for a server half of the time. Prints the result of
 a binary when it has ended: one line if it passed, its whole output otherwise.
 
     scripts/run_tests.py [--beside COMMAND]... [cargo's options for packages and features]...

@@ -30,8 +30,23 @@ class Language(unittest.TestCase):
             ("a.py", 'print(f"{port}: nobody listens")\n'),
             ("a.rs", "struct Asked;\n"),
             ("a.rs", "fn whoever_is_late() {}\n"),
+            ("a.rs", "fn shutdown_answers_all_requests() {}\n"),
+            ("a.rs", "let unanswered = 0;\n"),
+            ("a.md", "The server answers at once.\n"),
+            ("a.rs", "fn a_refusal_changes_nothing() {}\n"),
+            ("a.rs", 'let text = "the request is refused";\n'),
+            ("a.md", "A request and its answer.\n"),
+            ("a.rs", "// No protocol of ours.\n"),
+            ("a.rs", "let ours = 1;\n"),
+            ("a.md", "A refund gives back units.\n"),
+            ("a.md", "The table knows of each key.\n"),
         ]:
             self.assertTrue(language(name, text), text)
+
+    def test_an_allowed_name_is_not_allowed_in_prose(self):
+        self.assertEqual(language("a.rs", "WhenFull::Refuse;\n", ["Refuse"]), [])
+        self.assertTrue(language("a.rs", "// Refuse the request.\n", ["Refuse"]))
+        self.assertEqual(language("a.rs", '"Connection refused";\n', ["Connection refused"]), [])
 
     def test_the_opening_of_a_doc_comment(self):
         self.assertTrue(language("a.rs", "/// Whether the key exists.\nfn a() {}\n") == [])

@@ -74,7 +74,7 @@ pub(crate) fn report() {
     fs::write(&message_file, message()).expect("a temporary file");
     let limits = folder.join("limits.yaml");
     fs::write(&limits, LIMITS).expect("a temporary file");
-    let ours = Service::start(
+    let slidegate = Service::start(
         Command::new(service)
             .args([
                 "serve",
@@ -90,7 +90,7 @@ pub(crate) fn report() {
     );
     let constant = Service::start(Command::new(&own).arg("rls-constant"));
     let limitador = Service::start(Command::new(&own).arg("rls-limitador"));
-    let servers = [&ours, &constant, &limitador];
+    let servers = [&slidegate, &constant, &limitador];
     let mut rates = <[Figures; 3]>::default();
     let mut costs = <[Figures; 3]>::default();
     for server in servers {

@@ -133,11 +133,11 @@ fn times_of(scenario: &Scenario, threads: usize) {
         ratios.push(times[0] / times[1]);
     }
     eprintln!();
-    let [ours, governors, crabs, bares, clocked, all_numbers, sixteens] = figures;
+    let [slidegate, governors, crabs, bares, clocked, all_numbers, sixteens] = figures;
     let sixteens = if threads == 1 { sixteens.to_string() } else { "–".to_owned() };
     let verdict = scenario.aims[threads - 1].verdict(ratios.median());
     println!(
-        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {clocked} | {verdict} | {all_numbers} | {sixteens} |",
+        "| {} | {threads} | {slidegate} | {governors} | {crabs} | {bares} | {clocked} | {verdict} | {all_numbers} | {sixteens} |",
         scenario.name
     );
 }

@@ -23,11 +23,11 @@ const REQUESTS: usize = 20_000;
 const AIM_NS: f64 = 1500.0;
 
 const BARE: &str = "no layer";
-const OURS: &str = "slidegate";
+const SLIDEGATE: &str = "slidegate";
 const LEGACY: &str = "slidegate, `X-RateLimit-*`";
 const GOVERNOR: &str = "tower_governor";
 /// The bare router comes first; it is the baseline of the others.
-const SUBJECTS: [&str; 4] = [BARE, OURS, LEGACY, GOVERNOR];
+const SUBJECTS: [&str; 4] = [BARE, SLIDEGATE, LEGACY, GOVERNOR];
 
 /// Number of client addresses, and a quota that none of them reaches.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ const SCENARIOS: [Scenario; 2] =
 fn router(name: &str, quota: &str) -> Router {
     let hello = Router::new().route("/", get(async || "hello, world"));
     let limited = match name {
-        OURS => hello.layer(layer(quota, HeaderStyle::Draft)),
+        SLIDEGATE => hello.layer(layer(quota, HeaderStyle::Draft)),
         LEGACY => hello.layer(layer(quota, HeaderStyle::LegacyDelta)),
         GOVERNOR => {
             // Never empty: the largest possible burst, refilled each millisecond.
@@ -137,9 +137,9 @@ fn compare(Scenario { clients, quota }: Scenario) -> String {
             if *name == BARE { "–".to_owned() } else { format!("{:.2}", added.median() / governor) };
         println!("| {name} | {clients} | {p50} | {p99} | {added} | {ratio} |");
     }
-    let ours = subjects[1].added.median();
+    let slidegate = subjects[1].added.median();
     let verdict = |is_reached| if is_reached { "reached" } else { "missed" };
-    let (in_time, is_less) = (verdict(ours <= AIM_NS), verdict(ours < governor));
+    let (in_time, is_less) = (verdict(slidegate <= AIM_NS), verdict(slidegate < governor));
     format!("{clients} client(s): at most {AIM_NS:.0} ns: {in_time}; less than tower_governor: {is_less}")
 }
 

@@ -8,7 +8,7 @@
 //! - [`Replica`], [`Sentinels`], [`Cluster`]: groups of such servers
 //! - [`Postgres`]: one PostgreSQL, optionally with TLS or a small disk
 //! - [`Standby`], [`PgBouncer`]: a replica of it, and a connection pool in front of it
-//! - [`FaultProxy`]: a network that stalls, delays, trickles, refuses and cuts
+//! - [`FaultProxy`]: a network that stalls, delays, trickles, and closes connections
 //! - [`until`]: waits for a condition of another process
 //!
 //! ```

@@ -233,11 +233,11 @@ fn passing_cancels_a_pending_cut() {
 }
 
 #[test]
-fn a_refusing_proxy_closes_only_new_connections() {
+fn only_new_connections_are_closed_at_once() {
     let (_server, proxy) = rig();
     let mut old = connect(&proxy);
     old.command(&INCR).unwrap();
-    proxy.refuse();
+    proxy.refuse_connections();
     assert!(count(&proxy).is_err());
     assert_eq!(old.command(&INCR).unwrap().int(), 2);
     proxy.pass();

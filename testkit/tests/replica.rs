@@ -12,8 +12,8 @@ fn a_replica_follows_its_master_and_takes_over() {
         master.command(&["SET", "after", "2"]).ok();
         replica.wait_in_sync(&master);
         assert_eq!(replica.command(&["GET", "after"]).text(), "2");
-        let refusal = replica.command(&["SET", "more", "3"]);
-        assert!(matches!(&refusal, Reply::Error(text) if text.starts_with("READONLY")), "{refusal:?}");
+        let error = replica.command(&["SET", "more", "3"]);
+        assert!(matches!(&error, Reply::Error(text) if text.starts_with("READONLY")), "{error:?}");
 
         master.kill();
         replica.promote();

@@ -56,13 +56,13 @@ impl Column {
 }
 
 /// Prints one row per figure.
-fn compare(label: &str, peer: &str, ours: &Column, theirs: &Column, aim: Aim) {
+fn compare(label: &str, peer: &str, slidegate: &Column, others: &Column, aim: Aim) {
     let row = |figure: &str, here: &Figures, beside: &Figures, aim| {
         let label = format!("{label}: {figure}, {peer}");
         println!("{}", Row { label, here: here.clone(), beside: beside.clone(), aim });
     };
-    row("decisions/s", &ours.per_second, &theirs.per_second, aim);
-    row("server CPU µs each", &ours.server_us, &theirs.server_us, Aim::Open);
+    row("decisions/s", &slidegate.per_second, &others.per_second, aim);
+    row("server CPU µs each", &slidegate.server_us, &others.server_us, Aim::Open);
 }
 
 struct Scenario {
@@ -81,14 +81,14 @@ fn beside_transaction(rig: &Rig, scenario: &Scenario) {
     let transaction = Transaction::new(rig, pool);
     warm_up(rig, &application, keys);
     warm_up(rig, &transaction, keys);
-    let (mut ours, mut theirs) = (Column::default(), Column::default());
+    let (mut slidegate, mut others) = (Column::default(), Column::default());
     for round in 1..=ROUNDS {
         eprintln!("{label}, {pool} connections, round {round} of {ROUNDS} …");
-        ours.push(&run_callers(rig, &application, keys, 40_000));
-        theirs.push(&run_callers(rig, &transaction, keys, 4000));
+        slidegate.push(&run_callers(rig, &application, keys, 40_000));
+        others.push(&run_callers(rig, &transaction, keys, 4000));
     }
     let label = format!("{CALLERS} callers, {label}, {pool} connections");
-    compare(&label, "five statements", &ours, &theirs, Aim::AtLeast(aim));
+    compare(&label, "five statements", &slidegate, &others, Aim::AtLeast(aim));
 }
 
 /// Compares callers that share one store with pgbench clients that only count.
@@ -97,19 +97,19 @@ fn beside_upsert(rig: &Rig) {
     let application = Application::new(rig, POOLS[0]);
     warm_up(rig, &application, KEYS);
     upsert::make(rig);
-    let mut ours = Column::default();
-    let mut theirs = upsert::CLIENTS.map(|_| Column::default());
+    let mut slidegate = Column::default();
+    let mut others = upsert::CLIENTS.map(|_| Column::default());
     for round in 1..=ROUNDS {
         eprintln!("beside pgbench, round {round} of {ROUNDS} …");
-        ours.push(&run_callers(rig, &application, KEYS, 40_000));
-        for (clients, column) in upsert::CLIENTS.iter().zip(&mut theirs) {
+        slidegate.push(&run_callers(rig, &application, KEYS, 40_000));
+        for (clients, column) in upsert::CLIENTS.iter().zip(&mut others) {
             column.push(&upsert::run(rig, *clients));
         }
     }
-    for (clients, column) in upsert::CLIENTS.iter().zip(&theirs) {
+    for (clients, column) in upsert::CLIENTS.iter().zip(&others) {
         let aim = if *clients == CALLERS { Aim::AtLeast(3.0) } else { Aim::Open };
         let beside = format!("pgbench's upserts by {clients} clients");
-        compare(&format!("{CALLERS} callers, 1,000 keys"), &beside, &ours, column, aim);
+        compare(&format!("{CALLERS} callers, 1,000 keys"), &beside, &slidegate, column, aim);
     }
 }
 

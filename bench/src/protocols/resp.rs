@@ -137,7 +137,7 @@ pub(crate) fn report() {
     let redis = Redis::start(Flavour::Redis);
     pin(redis.pid(), SERVER_CORE);
     let incr = Subject::new(redis.pid(), redis.port(), INCR);
-    let ours = [("CL.THROTTLE", THROTTLE), ("SLIDEGATE.CHECK", CHECK)]
+    let slidegate = [("CL.THROTTLE", THROTTLE), ("SLIDEGATE.CHECK", CHECK)]
         .map(|(name, words)| (name, Subject::new(service.server.id(), service.port, words)));
     println!(
         "{CONNECTIONS} connections, {KEYS} keys; medians (least to most)\n\n| | slidegate | redis-server INCR | \
@@ -145,11 +145,11 @@ pub(crate) fn report() {
     );
     let mut shares = Figures::default();
     for depth in DEPTHS {
-        in_turn(depth, &incr, &ours, "", |subject| subject.measure(depth, &mut shares));
+        in_turn(depth, &incr, &slidegate, "", |subject| subject.measure(depth, &mut shares));
     }
     for depth in DEPTHS {
         let measure = |subject: &Subject| subject.measure_with_redis_benchmark(depth);
-        in_turn(depth, &incr, &ours, ", redis-benchmark", measure);
+        in_turn(depth, &incr, &slidegate, ", redis-benchmark", measure);
     }
     println!("\nOur own callers took {shares} of their core.");
     let _ = fs::remove_file(config);
@@ -159,7 +159,7 @@ pub(crate) fn report() {
 fn in_turn(
     (depth, _): (usize, u32),
     incr: &Subject,
-    ours: &[(&str, Subject); 2],
+    slidegate: &[(&str, Subject); 2],
     by: &str,
     mut measure: impl FnMut(&Subject) -> Sample,
 ) {
@@ -167,11 +167,11 @@ fn in_turn(
     for round in 1..=ROUNDS {
         eprintln!("RESP, {depth} deep{by}, round {round} of {ROUNDS} …");
         beside.push(&measure(incr));
-        for ((_, subject), column) in ours.iter().zip(&mut columns) {
+        for ((_, subject), column) in slidegate.iter().zip(&mut columns) {
             column.push(&measure(subject));
         }
     }
-    for ((name, _), column) in ours.iter().zip(columns) {
+    for ((name, _), column) in slidegate.iter().zip(columns) {
         let row = |figure: &str, here, beside: &Figures, aim| {
             let label = format!("{name}, {figure}, {depth} deep{by}");
             println!("{}", Row { label, here, beside: beside.clone(), aim });

@@ -73,7 +73,7 @@ fn written(rig: &Rig, keys: usize, write: impl Fn(&mut Pipeline, usize)) -> f64 
 }
 
 /// Bytes per key of Slidegate under a quota, after `checks_per_key` checks of each key, evenly spread over one window.
-pub(crate) fn ours(rig: &Rig, quota: &str, checks_per_key: u64) -> f64 {
+pub(crate) fn slidegate(rig: &Rig, quota: &str, checks_per_key: u64) -> f64 {
     let keys = if checks_per_key == 1 { KEYS } else { LONG_KEYS };
     let names: Vec<String> = (0..keys).map(key).collect();
     let policy = Policy::parse("memory", [quota]).expect("a valid quota");

@@ -57,14 +57,14 @@ fn together(rig: &Rig) -> Vec<String> {
     let application = [Application::new(rig, "together")];
     application[0].fill(rig);
     incr(rig, 50, 100_000);
-    let (mut ours, mut ours_us, mut incrs, mut incrs_us) = <[Figures; 4]>::default().into();
+    let (mut slidegate, mut slidegate_us, mut incrs, mut incrs_us) = <[Figures; 4]>::default().into();
     let mut peers: Vec<Figures> = PEERS.iter().map(|_| Figures::default()).collect();
     let mut versions = Vec::new();
     for round in 1..=ROUNDS {
         eprintln!("{CALLERS} callers at once, round {round} of {ROUNDS} …");
         let sample = run_callers(rig, &application, CALLERS, 200_000);
-        ours.push(sample.per_second);
-        ours_us.push(sample.server_us);
+        slidegate.push(sample.per_second);
+        slidegate_us.push(sample.server_us);
         let sample = incr(rig, 50, 100_000);
         incrs.push(sample.per_second);
         incrs_us.push(sample.server_us);
@@ -79,14 +79,14 @@ fn together(rig: &Rig) -> Vec<String> {
     rig.empty();
     let row = |name: &str, beside: Figures, aim| {
         let label = format!("{CALLERS} callers, 100 k keys: decisions/s, {name}");
-        Row { label, here: ours.clone(), beside, aim: Aim::AtLeast(aim) }
+        Row { label, here: slidegate.clone(), beside, aim: Aim::AtLeast(aim) }
     };
     println!("{}", row("`INCR` on 50 connections", incrs, AIM_OF_INCR));
     for (peer, beside) in PEERS.iter().zip(peers) {
         println!("{}", row(&format!("{} ({})", peer.name, peer.way), beside, 5.0));
     }
     let label = format!("{CALLERS} callers: server CPU µs per decision, `INCR` on 50 connections");
-    println!("{}", Row { label, here: ours_us, beside: incrs_us, aim: Aim::Open });
+    println!("{}", Row { label, here: slidegate_us, beside: incrs_us, aim: Aim::Open });
     versions
 }
 
@@ -155,61 +155,68 @@ struct Latencies([Percentile; 3]);
 /// drifts within a minute.
 #[derive(Default)]
 struct Percentile {
-    ours: Figures,
-    theirs: Figures,
+    slidegate: Figures,
+    other: Figures,
     ratios: Figures,
 }
 
 impl Latencies {
-    fn push(&mut self, [ours, theirs]: &[Latency; 2]) {
+    fn push(&mut self, [slidegate, other]: &[Latency; 2]) {
         let of = |latency: &Latency| [latency.p50, latency.p95, latency.p99];
-        for (percentile, (ours, theirs)) in self.0.iter_mut().zip(of(ours).into_iter().zip(of(theirs))) {
-            percentile.ours.push(ours);
-            percentile.theirs.push(theirs);
-            percentile.ratios.push(ours / theirs);
+        for (percentile, (slidegate, other)) in
+            self.0.iter_mut().zip(of(slidegate).into_iter().zip(of(other)))
+        {
+            percentile.slidegate.push(slidegate);
+            percentile.other.push(other);
+            percentile.ratios.push(slidegate / other);
         }
     }
 
     fn print(self, here: &str, beside: &str, of_p99: Aim) {
         let of = [("p50", Aim::Open), ("p95", Aim::Open), ("p99", of_p99)];
-        for ((of, aim), Percentile { ours, theirs, ratios }) in of.into_iter().zip(self.0) {
+        for ((of, aim), Percentile { slidegate, other, ratios }) in of.into_iter().zip(self.0) {
             let verdict = aim.verdict(ratios.median());
-            println!("| {here}: {of} µs, {beside} | {ours} | {theirs} | {verdict} |");
+            println!("| {here}: {of} µs, {beside} | {slidegate} | {other} | {verdict} |");
         }
     }
 }
 
 fn memories(rig: &Rig, usual: &memory::UsualLayouts) {
     eprintln!("memory of counters …");
-    let ours = memory::ours(rig, "100/1m", 1);
+    let slidegate = memory::slidegate(rig, "100/1m", 1);
     let row = |label: &str, here: f64, beside: f64, aim| {
         println!(
             "{}",
             Row { label: format!("bytes per key: {label}"), here: here.into(), beside: beside.into(), aim }
         );
     };
-    row("sliding-window, two strings", ours, usual.two_strings, Aim::AtMost(0.6));
-    row("sliding-window, one hash", ours, usual.one_hash, Aim::Open);
-    row("sliding-window, plain counter", ours, usual.counter, Aim::Open);
-    row("token-bucket, plain counter", memory::ours(rig, "100/1m token-bucket", 1), usual.counter, Aim::Open);
+    row("sliding-window, two strings", slidegate, usual.two_strings, Aim::AtMost(0.6));
+    row("sliding-window, one hash", slidegate, usual.one_hash, Aim::Open);
+    row("sliding-window, plain counter", slidegate, usual.counter, Aim::Open);
+    row(
+        "token-bucket, plain counter",
+        memory::slidegate(rig, "100/1m token-bucket", 1),
+        usual.counter,
+        Aim::Open,
+    );
     eprintln!("memory of logs …");
     let set = memory::sorted_set(rig, 100);
     row(
         "sliding-log of 100, sorted set of 100",
-        memory::ours(rig, "100/1m sliding-log", 100),
+        memory::slidegate(rig, "100/1m sliding-log", 100),
         set,
         Aim::AtMost(1.0 / 6.0),
     );
     row(
         "strict-window, all 16 pairs, sorted set of 100",
-        memory::ours(rig, "100/1m strict-window", 100),
+        memory::slidegate(rig, "100/1m strict-window", 100),
         set,
         Aim::Open,
     );
     let set = memory::sorted_set(rig, 200);
     row(
         "sliding-log of 200, sorted set of 200",
-        memory::ours(rig, "200/1m sliding-log", 200),
+        memory::slidegate(rig, "200/1m sliding-log", 200),
         set,
         Aim::AtMost(1.0 / 30.0),
     );

@@ -60,7 +60,7 @@ mod of_limitador {
         response, serve,
     };
 
-    /// Limitador's messages hold strings, ours hold bytes.
+    /// Limitador's messages hold strings, the generated ones hold bytes.
     fn text(bytes: Vec<u8>) -> String {
         String::from_utf8(bytes).expect("a text")
     }

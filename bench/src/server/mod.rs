@@ -80,17 +80,17 @@ impl Beside {
         Self { name, aim, column: Column::new(subject) }
     }
 
-    /// Prints the rows of this peer beside `ours`.
-    fn print(&self, ours: &Column) {
+    /// Prints the rows of this peer beside those of Slidegate.
+    fn print(&self, slidegate: &Column) {
         let row = |label: &str, here: &Figures, beside: &Figures, aim| {
             let label = format!("{label}, {}", self.name);
             println!("{}", Row { label, here: here.clone(), beside: beside.clone(), aim });
         };
         let Column { by_wrk, by_us, .. } = &self.column;
-        row("requests/s by wrk", &ours.by_wrk.rates, &by_wrk.rates, self.aim);
-        row("server CPU µs each", &ours.by_wrk.costs, &by_wrk.costs, Aim::Open);
-        row("requests/s by our own callers", &ours.by_us.rates, &by_us.rates, self.aim);
-        row("server CPU µs each", &ours.by_us.costs, &by_us.costs, Aim::Open);
+        row("requests/s by wrk", &slidegate.by_wrk.rates, &by_wrk.rates, self.aim);
+        row("server CPU µs each", &slidegate.by_wrk.costs, &by_wrk.costs, Aim::Open);
+        row("requests/s by our own callers", &slidegate.by_us.rates, &by_us.rates, self.aim);
+        row("server CPU µs each", &slidegate.by_us.costs, &by_us.costs, Aim::Open);
     }
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn report() {
         .expect("a temporary file");
     let mut serve = Command::new(service);
     serve.args(["serve", "--http", "127.0.0.1:0", "--config"]).arg(&config);
-    let mut ours = Column::new(Subject::start(&serve, CHECK));
+    let mut slidegate = Column::new(Subject::start(&serve, CHECK));
     let mut beside = [
         Beside::new(
             "an axum handler that reads the same JSON",
@@ -132,18 +132,18 @@ pub(crate) fn report() {
     let (mut batches, mut shares) = <[Figures; 2]>::default().into();
     for round in 1..=ROUNDS {
         eprintln!("64 connections, 100 k keys, round {round} of {ROUNDS} …");
-        ours.measure(&mut shares);
+        slidegate.measure(&mut shares);
         for beside in &mut beside {
             beside.column.measure(&mut shares);
         }
-        batches.push(ours.subject.measure_with_wrk("100").per_second * BATCH);
+        batches.push(slidegate.subject.measure_with_wrk("100").per_second * BATCH);
     }
     let _ = fs::remove_file(config);
     println!("medians (least to most)\n\n| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
     for beside in &beside {
-        beside.print(&ours);
+        beside.print(&slidegate);
     }
     let label = "decisions/s in batches of 100, single requests, by wrk".to_owned();
-    println!("{}", Row { label, here: batches, beside: ours.by_wrk.rates, aim: Aim::AtLeast(10.0) });
+    println!("{}", Row { label, here: batches, beside: slidegate.by_wrk.rates, aim: Aim::AtLeast(10.0) });
     println!("\nOur own callers took {shares} of their core.");
 }

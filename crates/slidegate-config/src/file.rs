@@ -97,7 +97,7 @@ pub(crate) const FIELDS: FieldList = &[
 /// Parses the text of a file, or returns all problems.
 pub(crate) fn parse(text: &str, follows_references: bool) -> Result<Config, Vec<Problem>> {
     let Some(root) =
-        tree::parse(text, Tags::Refused).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
+        tree::parse(text, Tags::Rejected).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
     else {
         return Ok(Config::default());
     };

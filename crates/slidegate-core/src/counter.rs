@@ -29,8 +29,8 @@ pub trait Counter {
 
     /// Whether the view adjusted the state: the clock stepped far back, or the quota has a shorter window or another rate.
     ///
-    /// A check must store an adjusted state even if it is denied. Otherwise each view would adjust it again and the count would never
-    /// age, or a store would expire the state at the time of the former quota.
+    /// A check must store an adjusted state even if it is denied. Otherwise each view would adjust it again and the count would
+    /// never age, or a store would expire the state at the time of the former quota.
     fn is_adjusted(view: &Self::View) -> bool;
 
     /// The time at which `cost` fits. Requires that it does not fit now and does not exceed the capacity.

@@ -189,22 +189,22 @@ fn check_name(field: &'static str, name: &str) -> Result<(), QuotaError> {
 mod tests {
     use super::*;
 
-    fn refusal(result: Result<Policy, QuotaError>) -> String {
+    fn error(result: Result<Policy, QuotaError>) -> String {
         result.unwrap_err().to_string()
     }
 
     #[test]
-    fn invalid_policies_are_refused_with_the_reason() {
-        assert_eq!(refusal(Policy::parse("api", [])), "quotas: none given; 1 to 16 are allowed");
+    fn invalid_policies_are_rejected_with_the_reason() {
+        assert_eq!(error(Policy::parse("api", [])), "quotas: none given; 1 to 16 are allowed");
         let many: Vec<String> = (1..=17).map(|limit| format!("{limit}/1s")).collect();
         assert_eq!(
-            refusal(Policy::parse("api", many.iter().map(String::as_str))),
+            error(Policy::parse("api", many.iter().map(String::as_str))),
             "quotas: more than 16; 1 to 16 are allowed"
         );
-        assert!(refusal(Policy::parse("", ["1/s"])).starts_with("policy: a name has 1 to 256 bytes"));
-        assert!(refusal(Policy::parse("a\nb", ["1/s"])).starts_with("policy: "));
+        assert!(error(Policy::parse("", ["1/s"])).starts_with("policy: a name has 1 to 256 bytes"));
+        assert!(error(Policy::parse("a\nb", ["1/s"])).starts_with("policy: "));
         assert!(
-            refusal(Policy::parse("api", ["1/s", "1/1s"]))
+            error(Policy::parse("api", ["1/s", "1/1s"]))
                 .starts_with("quotas: two quotas are called \"1/1s\"")
         );
     }

@@ -30,7 +30,7 @@ const UNITS: [(&str, u64); 9] = [
 pub fn parse_window(text: &str) -> Result<Duration, QuotaError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (count, unit) = text.split_at(digits);
-    let refuse = || {
+    let error = || {
         let has_no_unit = unit.is_empty() && (1..=9).contains(&count.len());
         let hint = if has_no_unit { format!("; {count} seconds are {count}s") } else { String::new() };
         let message = format!(
@@ -39,11 +39,11 @@ pub fn parse_window(text: &str) -> Result<Duration, QuotaError> {
         );
         QuotaError::new("window", message)
     };
-    let (_, unit_ms) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;
-    let count: u64 = if count.is_empty() { 1 } else { count.parse().map_err(|_| refuse())? };
+    let (_, unit_ms) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(error)?;
+    let count: u64 = if count.is_empty() { 1 } else { count.parse().map_err(|_| error())? };
     match count.checked_mul(unit_ms) {
         Some(ms) if (1..=MAX_WINDOW_MS).contains(&ms) => Ok(Duration::from_millis(ms)),
-        _ => Err(refuse()),
+        _ => Err(error()),
     }
 }
 

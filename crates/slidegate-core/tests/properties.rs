@@ -438,8 +438,8 @@ proptest! {
         }
     }
 
-    /// With arbitrary jumps of the clock, no decision panics and every retry time is exact. It is at most two windows (or the refill
-    /// of a bucket) after the stored time, which is at most one window ahead.
+    /// With arbitrary jumps of the clock, no decision panics and every retry time is exact. It is at most two windows (or the
+    /// refill of a bucket) after the stored time, which is at most one window ahead.
     #[test]
     fn a_jumping_clock_locks_no_key_out(
         quota in any_quota(),

@@ -122,7 +122,7 @@ impl<S: Store> Engine<S> {
         }
     }
 
-    /// Clears what all keys have spent under the policy called `name`. Returns the number of keys if the store counts them.
+    /// Clears the counts of all keys under the policy called `name`. Returns the number of keys if the store counts them.
     pub async fn forget(&self, name: &str) -> Result<Option<u64>, Rejection> {
         /// A store may visit all of its keys, so one policy is reset at a time.
         static FORGETTING: Semaphore = Semaphore::const_new(1);

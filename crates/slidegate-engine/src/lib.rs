@@ -1,6 +1,7 @@
 //! The engine of the service: the policies in force, one function that decides under them, and the records of its decisions.
 //!
-//! The crate knows no protocol. A protocol decodes a [`UncheckedRequest`], lets the [`Engine`] decide it, and encodes the decision.
+//! The crate has no type of a protocol. A protocol decodes an [`UncheckedRequest`], lets the [`Engine`] decide it, and encodes
+//! the decision.
 #![expect(missing_docs, reason = "an internal crate: names that speak for themselves have no text")]
 #![allow(
     rustdoc::private_intra_doc_links,

@@ -8,11 +8,11 @@ use slidegate::SystemClock;
 use slidegate::store::Store;
 use slidegate_config::Problems;
 use slidegate_config::envoy::{Domains, EnvoySettings, files};
+use slidegate_engine::Engine;
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::file_watcher::{FileFingerprint, ReloadReason, Watcher, run_blocking};
-use slidegate_engine::Engine;
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {

@@ -72,7 +72,8 @@ impl StoreError {
     }
 
     /// Whether the caller made a mistake: the request names an unknown tier, a verb with the suffix `_now` was called over a
-    /// remote store, or the store does not have the function. The request did not reach the store, so the error is independent of the store's health.
+    /// remote store, or the store does not have the function. The request did not reach the store, so the error is
+    /// independent of the store's health.
     pub fn is_usage(&self) -> bool {
         self.kind == Kind::Usage
     }

@@ -197,7 +197,7 @@ fn small(max_bytes: usize, when_full: WhenFull) -> (StoreLimiter<MemoryStore<Man
 }
 
 #[test]
-fn bytes_are_bounded_and_a_refusal_changes_nothing() {
+fn bytes_are_bounded_and_a_rejection_changes_nothing() {
     let (limiter, clock) = small(64 << 10, WhenFull::Refuse);
     let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
     let mut admitted = 0;
@@ -242,8 +242,11 @@ fn an_evicting_table_evicts_for_bytes() {
             for round in 0..40 {
                 for number in 0..100 {
                     clock.advance(1);
-                    let answer = limiter.check_now(policy.key(&format!("key {number}")));
-                    assert!(answer.is_ok(), "{quota}, {max_keys}, round {round}, key {number}: {answer:?}");
+                    let response = limiter.check_now(policy.key(&format!("key {number}")));
+                    assert!(
+                        response.is_ok(),
+                        "{quota}, {max_keys}, round {round}, key {number}: {response:?}"
+                    );
                     assert!(limiter.store().bytes() <= limiter.store().max_bytes(), "{quota}");
                 }
             }
@@ -266,8 +269,8 @@ fn bytes_are_freed_on_any_page() {
     for (policy, count) in [(&denied, 500), (&policy, 1000), (&denied, 100), (&policy, 500)] {
         for number in 0..count {
             let key = format!("{} {number}", policy.name());
-            let answer = limiter.check_now(policy.key(&key));
-            assert!(answer.is_ok(), "{key}: {answer:?}");
+            let response = limiter.check_now(policy.key(&key));
+            assert!(response.is_ok(), "{key}: {response:?}");
             assert!(limiter.store().bytes() <= limiter.store().max_bytes());
         }
     }

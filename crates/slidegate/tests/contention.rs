@@ -172,8 +172,8 @@ fn all_threads_evict_records_for_bytes_concurrently() {
             let (limiter, policy) = (&limiter, &policy);
             scope.spawn(move || {
                 for step in 0..2000 {
-                    let answer = limiter.check_now(policy.key(&format!("{thread} {step}")));
-                    assert!(answer.is_ok(), "{answer:?}");
+                    let response = limiter.check_now(policy.key(&format!("{thread} {step}")));
+                    assert!(response.is_ok(), "{response:?}");
                 }
             });
         }

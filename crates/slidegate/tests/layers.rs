@@ -186,7 +186,10 @@ fn a_store_needs_one_method() {
         assert!(responses.into_single().unwrap().is_allowed());
         let error = runtime.block_on(store.forget(&policy)).unwrap_err();
         assert!(error.is_usage() && !error.is_transient());
-        assert_eq!(error.to_string(), "this store cannot clear all keys of a policy");
+        assert_eq!(
+            error.to_string(),
+            "this store cannot clear all keys of a policy; reset the keys one by one"
+        );
         let (before, clock) = (SystemClock::default().now_ms(), store.clock().now_ms());
         assert!((before - 1000..before + 60_000).contains(&clock), "the clock is the system's");
     }

@@ -206,7 +206,7 @@ async fn a_caller_can_nest_many_async_blocks() {
 }
 
 #[test]
-fn invalid_settings_are_refused_with_the_field() {
+fn invalid_settings_are_rejected_with_the_field() {
     let clock = ManualClock::at(NOW);
     let error = |limiter: Result<Limiter, slidegate::BuildError>| {
         let error = limiter.unwrap_err();

@@ -67,10 +67,10 @@ async fn sets_are_decided_like_the_core() {
                 .filter(|_| random.below(24) < few)
                 .map(|key| Operation::new(Verb::Check, policy.key(key).cost(cost)))
                 .collect();
-            let answers = store.execute(&operations).await;
-            for (operation, answer) in operations.iter().zip(answers) {
+            let responses = store.execute(&operations).await;
+            for (operation, response) in operations.iter().zip(responses) {
                 let expected = reference.execute(operation, now_ms);
-                assert_eq!(answer.unwrap(), expected, "{quotas:?}, step {step}: {operation:?} at {now_ms}");
+                assert_eq!(response.unwrap(), expected, "{quotas:?}, step {step}: {operation:?} at {now_ms}");
             }
         }
     }
@@ -86,8 +86,8 @@ async fn a_batch_exceeds_the_limit_of_a_new_key() {
     for cost in [2, 1, 6] {
         let check = Operation::new(Verb::Check, policy.key("new").cost(cost));
         let operations = [check; 20];
-        for (place, answer) in store.execute(&operations).await.into_iter().enumerate() {
-            assert_eq!(answer.unwrap(), reference.execute(&check, START), "{place} of cost {cost}");
+        for (place, response) in store.execute(&operations).await.into_iter().enumerate() {
+            assert_eq!(response.unwrap(), reference.execute(&check, START), "{place} of cost {cost}");
         }
     }
 }

@@ -41,25 +41,25 @@ async fn used(limiter: &StoreLimiter<PostgresStore>, check: Check<'_>) -> u64 {
 /// Number of decided requests, and of requests that may have been counted.
 #[derive(Debug)]
 struct Outcome {
-    answered: u64,
+    decided: u64,
     unknown: u64,
 }
 
 /// Spends from one key in 10 tasks and kills the server meanwhile. Timeouts of a busy machine before the kill do not
 /// end a task.
 async fn crash_under_load(server: &Postgres, limiter: &Arc<StoreLimiter<PostgresStore>>) -> Outcome {
-    let (policy, answered) = (Arc::new(policy()), Arc::new(AtomicU64::new(0)));
+    let (policy, decided) = (Arc::new(policy()), Arc::new(AtomicU64::new(0)));
     let is_killed = Arc::new(AtomicBool::new(false));
     let mut callers = tokio::task::JoinSet::new();
     for _ in 0..10 {
-        let (limiter, policy, answered) = (Arc::clone(limiter), Arc::clone(&policy), Arc::clone(&answered));
+        let (limiter, policy, decided) = (Arc::clone(limiter), Arc::clone(&policy), Arc::clone(&decided));
         let is_killed = Arc::clone(&is_killed);
         callers.spawn(async move {
             let mut unknown = 0;
             loop {
                 match limiter.check(policy.key("a")).await {
                     Ok(_) => {
-                        answered.fetch_add(1, Relaxed);
+                        decided.fetch_add(1, Relaxed);
                     }
                     Err(error) => {
                         assert!(error.is_transient(), "{error}");
@@ -72,14 +72,14 @@ async fn crash_under_load(server: &Postgres, limiter: &Arc<StoreLimiter<Postgres
             }
         });
     }
-    while answered.load(Relaxed) < 500 {
+    while decided.load(Relaxed) < 500 {
         tokio::task::yield_now().await;
     }
     is_killed.store(true, Relaxed);
     server.kill();
     let unknown = callers.join_all().await.into_iter().sum();
     server.restart();
-    Outcome { answered: answered.load(Relaxed), unknown }
+    Outcome { decided: decided.load(Relaxed), unknown }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,11 +99,8 @@ async fn synchronous_durable_counts_survive_a_crash_up_to_the_last_response() {
         let limiter = Arc::new(frozen(&format!("{}?durable=true&sync={sync}", server.url())).await);
         let outcome = crash_under_load(&server, &limiter).await;
         let kept = used(&limiter, policy().key("a")).await;
-        let most = outcome.answered + outcome.unknown;
-        assert!(
-            (outcome.answered..=most).contains(&kept),
-            "{kept} units were kept, {outcome:?}, sync={sync}"
-        );
+        let most = outcome.decided + outcome.unknown;
+        assert!((outcome.decided..=most).contains(&kept), "{kept} units were kept, {outcome:?}, sync={sync}");
     }
 }
 
@@ -123,7 +120,7 @@ async fn asynchronous_durable_counts_lose_only_unflushed_writes() {
     });
     let outcome = crash_under_load(&server, &limiter).await;
     let kept = used(&limiter, policy().key("a")).await;
-    let most = 50 + outcome.answered + outcome.unknown;
+    let most = 50 + outcome.decided + outcome.unknown;
     assert!((50..=most).contains(&kept), "{kept} units were kept, {outcome:?}");
 }
 

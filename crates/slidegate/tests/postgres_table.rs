@@ -65,8 +65,8 @@ async fn overlapping_batches_never_deadlock() {
                         Operation::new(if below(5) == 0 { Verb::Reset } else { Verb::Check }, policy.key(key))
                     })
                     .collect();
-                for answer in store.execute(&operations).await {
-                    assert!(answer.unwrap().is_allowed());
+                for response in store.execute(&operations).await {
+                    assert!(response.unwrap().is_allowed());
                 }
                 if below(10) == 0 {
                     assert!(store.forget(&policy).await.is_ok());
@@ -171,17 +171,17 @@ async fn cleaning_removes_all_expired_rows_and_no_others() {
             Operation::new(Verb::Check, if place % 3 == 0 { long.key(key) } else { short.key(key) })
         })
         .collect();
-    for answer in store.execute(&operations).await {
-        assert!(answer.unwrap().is_allowed());
+    for response in store.execute(&operations).await {
+        assert!(response.unwrap().is_allowed());
     }
     assert_eq!(store.clean().await.unwrap(), 0);
     // The window and the following one.
     clock.advance(2000);
     assert_eq!(store.clean().await.unwrap(), 2000);
     assert_eq!(store.clean().await.unwrap(), 0);
-    for (operation, answer) in operations.iter().zip(store.execute(&operations).await) {
+    for (operation, response) in operations.iter().zip(store.execute(&operations).await) {
         let is_live = operation.check.policy.name() == "1/1h";
-        assert_eq!(answer.unwrap().is_allowed(), !is_live);
+        assert_eq!(response.unwrap().is_allowed(), !is_live);
     }
 }
 
@@ -228,9 +228,9 @@ async fn a_full_log_fails_only_its_own_key() {
     );
     clock.advance(1);
     let checks = [log.key("b"), log.key("a"), log.key("c")];
-    let answers = limiter.check_many(&checks).await;
-    assert!(answers[0].as_ref().unwrap().is_allowed() && answers[2].as_ref().unwrap().is_allowed());
-    let error = answers[1].as_ref().unwrap_err();
+    let responses = limiter.check_many(&checks).await;
+    assert!(responses[0].as_ref().unwrap().is_allowed() && responses[2].as_ref().unwrap().is_allowed());
+    let error = responses[1].as_ref().unwrap_err();
     assert!(error.is_full() && !error.may_have_counted(), "{error}");
     assert_eq!(limiter.peek(log.key("a")).await.unwrap().quotas()[0].used, 32_768);
 }
@@ -262,11 +262,11 @@ async fn an_invalid_record_fails_only_its_own_key() {
         let policy = Policy::parse("api", [quota]).unwrap();
         assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         server.sql(&format!("UPDATE slidegate.ephemeral SET state = '{invalid}'"));
-        let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
-        assert!(answers[0].as_ref().unwrap().is_allowed(), "{invalid}");
-        let error = answers[1].as_ref().unwrap_err();
+        let responses = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
+        assert!(responses[0].as_ref().unwrap().is_allowed(), "{invalid}");
+        let error = responses[1].as_ref().unwrap_err();
         assert!(!error.is_full() && !error.is_transient(), "{invalid}: {error}");
-        assert!(answers[2].as_ref().unwrap().is_allowed(), "{invalid}");
+        assert!(responses[2].as_ref().unwrap().is_allowed(), "{invalid}");
         // A reset repairs the key.
         for key in ["a", "b", "c"] {
             let _ = limiter.reset(policy.key(key)).await.unwrap();
@@ -290,9 +290,9 @@ async fn an_invalid_record_fails_only_its_own_key_in_a_large_batch() {
         let mut checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
         checks.insert(100, policy.key("invalid"));
         checks.extend(keys.iter().map(|key| policy.key(key).cost(2)));
-        let answers = limiter.check_many(&checks).await;
-        for (place, (check, answer)) in checks.iter().zip(answers).enumerate() {
-            match answer {
+        let responses = limiter.check_many(&checks).await;
+        for (place, (check, response)) in checks.iter().zip(responses).enumerate() {
+            match response {
                 Ok(decision) => {
                     let used = if place > 300 { 3 } else { 1 };
                     assert_eq!(decision.quotas()[0].used, used, "{quota}: {check:?}");

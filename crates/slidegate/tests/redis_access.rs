@@ -66,7 +66,9 @@ async fn exercise(store: RedisStore) {
         assert!(!limiter.peek(check).await.unwrap().is_allowed());
         assert_eq!(limiter.refund(check.cost(4)).await.unwrap().remaining(), 4);
         assert_eq!(limiter.reset(check).await.unwrap().remaining(), 10);
-        assert!(limiter.check_many(&[check; 3]).await.into_iter().all(|answer| answer.unwrap().is_allowed()));
+        assert!(
+            limiter.check_many(&[check; 3]).await.into_iter().all(|response| response.unwrap().is_allowed())
+        );
     }
 }
 

@@ -15,15 +15,15 @@ fn evaluate(server: &Server, body: &str, rows: &[Vec<u64>]) -> Vec<u64> {
          for k = 0, {width} - 1 do x[k + 1] = tonumber(ARGV[i + k]) end\n\
          out[#out + 1] = string.format('%.0f', {body})\nend\nreturn out"
     );
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     for rows in rows.chunks(500) {
         let mut command = vec!["EVAL".to_owned(), script.clone(), "0".to_owned()];
         command.extend(rows.iter().flatten().map(ToString::to_string));
-        answers.extend(
-            server.command(&command).array().iter().map(|answer| answer.text().parse::<u64>().unwrap()),
+        results.extend(
+            server.command(&command).array().iter().map(|result| result.text().parse::<u64>().unwrap()),
         );
     }
-    answers
+    results
 }
 
 struct Random(u64);
@@ -65,12 +65,12 @@ fn quotients_are_exact() {
     for (body, is_rounded_up) in
         [("mul_div(x[1], x[2], x[3])", false), ("mul_div_ceil(x[1], x[2], x[3])", true)]
     {
-        for (row, answer) in rows.iter().zip(evaluate(&server, body, &rows)) {
+        for (row, result) in rows.iter().zip(evaluate(&server, body, &rows)) {
             let [a, b, c] = row[..] else { unreachable!() };
             let product = u128::from(a) * u128::from(b);
             let c = u128::from(c);
             let expected = if is_rounded_up { product.div_ceil(c) } else { product / c };
-            assert_eq!(u128::from(answer), expected, "{body} of {row:?}");
+            assert_eq!(u128::from(result), expected, "{body} of {row:?}");
         }
     }
 }
@@ -95,9 +95,9 @@ fn products_are_compared_exactly() {
         })
         .collect();
     let body = "is_product_less(x[1], x[2], x[3], x[4]) and 1 or 0";
-    for (row, answer) in rows.iter().zip(evaluate(&server, body, &rows)) {
+    for (row, result) in rows.iter().zip(evaluate(&server, body, &rows)) {
         let [a, b, c, d] = row[..] else { unreachable!() };
         let is_less = u128::from(a) * u128::from(b) < u128::from(c) * u128::from(d);
-        assert_eq!(answer == 1, is_less, "{row:?}");
+        assert_eq!(result == 1, is_less, "{row:?}");
     }
 }

@@ -147,9 +147,9 @@ async fn keys_of_a_migrating_slot_are_requested_separately() {
     for round in 1..=3 {
         let keys = [&one, &other, &one, &other];
         let checks = keys.map(|key| policy.key(key));
-        let answers = limiter.check_many(&checks).await;
-        for (place, answer) in answers.into_iter().enumerate() {
-            assert!(answer.unwrap().is_allowed(), "round {round}, place {place}");
+        let responses = limiter.check_many(&checks).await;
+        for (place, response) in responses.into_iter().enumerate() {
+            assert!(response.unwrap().is_allowed(), "round {round}, place {place}");
         }
     }
     assert_eq!(limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used, before + 6);
@@ -170,9 +170,9 @@ async fn a_batch_on_a_migrating_slot_is_decided_in_order() {
     for round in 0..3 {
         let mut checks = vec![policy.key(&other)];
         checks.resize(500, policy.key(&one));
-        let answers = limiter.check_many(&checks).await;
+        let responses = limiter.check_many(&checks).await;
         let used: Vec<_> =
-            answers.into_iter().skip(1).map(|answer| answer.unwrap().quotas()[0].used).collect();
+            responses.into_iter().skip(1).map(|response| response.unwrap().quotas()[0].used).collect();
         let first = before + 499 * round + 1;
         assert_eq!(used, (first..first + 499).collect::<Vec<_>>());
     }
@@ -313,11 +313,11 @@ async fn a_cluster_needs_two_more_permissions() {
     let slot = cluster.slot_of(&name);
     cluster.begin_migration(slot, cluster.masters()[1]);
     cluster.migrate_keys(slot);
-    let mut refused = Vec::new();
+    let mut errors = Vec::new();
     for number in 0..20 {
-        refused.extend(limiter.check(policy.key(&format!("k{number}"))).await.err());
+        errors.extend(limiter.check(policy.key(&format!("k{number}"))).await.err());
     }
-    let [error] = &refused[..] else { panic!("{refused:?}") };
+    let [error] = &errors[..] else { panic!("{errors:?}") };
     assert!(!error.is_transient() && error.to_string().contains("asking"), "{error}");
 
     permit(&["+cluster|slots", "+asking"]);
@@ -368,13 +368,13 @@ async fn finds_nodes_without_names() {
 async fn a_cluster_under_a_single_server_url_fails_with_a_hint() {
     let cluster = start_cluster(Flavour::Redis);
     let connected = cluster.masters().into_iter().map(|master| cluster.node(master).url());
-    let mut refused = 0;
+    let mut failures = 0;
     for url in connected {
         if let Err(error) = RedisStore::connect(&format!("{url}?budget_ms=20000")).await {
             assert!(!error.is_transient() && error.to_string().contains("redis+cluster://"), "{error}");
-            refused += 1;
+            failures += 1;
         }
     }
     // One node owns the slot of the probe key.
-    assert_eq!(refused, 2);
+    assert_eq!(failures, 2);
 }

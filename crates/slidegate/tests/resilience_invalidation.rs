@@ -158,7 +158,7 @@ async fn a_feed_outage_ends_cached_denials<S: Store>(here: S, elsewhere: S, prox
     let check = policy.key("a");
     assert!(elsewhere.check(check).await.unwrap().is_allowed());
     here.wait_for_feed(check).await;
-    proxy.refuse();
+    proxy.refuse_connections();
     proxy.cut();
     let _ = elsewhere.refund(check).await.unwrap();
     for round in 0.. {

@@ -146,10 +146,10 @@ fn check_no_denial_is_stale_for_long(policy: &Policy, events: Vec<Event>) -> u64
                 }
             }
             Event::Send(node, request) if in_flight.len() < 6 => {
-                let mut answer: ResponseFuture<'_> =
+                let mut response: ResponseFuture<'_> =
                     Box::pin(execute_one(&nodes[node], request.under(policy)));
-                let Poll::Ready(decision) = poll(answer.as_mut()) else {
-                    in_flight.push(answer);
+                let Poll::Ready(decision) = poll(response.as_mut()) else {
+                    in_flight.push(response);
                     continue;
                 };
                 let decision = decision.unwrap();

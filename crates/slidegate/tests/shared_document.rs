@@ -17,7 +17,7 @@ async fn check_versions<N: SharedDocuments>([one, other]: [&N; 2]) {
     assert_eq!(
         one.read_document(5).await.unwrap(),
         Some(SharedDocument::default()),
-        "a reader with an old version learns that the document is gone"
+        "a reader with an old version detects that the document is gone"
     );
     let long = "it's \"long\" {\\n} \u{1F600} $1 ".repeat(20_000);
     let (first, second) = (document("first"), document(&long));

@@ -1,4 +1,4 @@
-//! User of the PostgreSQL processes. PostgreSQL refuses to run as root, and tests that mount run as root.
+//! User of the PostgreSQL processes. PostgreSQL does not run as root, and tests that mount run as root.
 
 use std::ffi::OsString;
 use std::fs;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// TCP proxy that can stall, mute, delay, trickle, refuse and cut.
+/// TCP proxy that can stall, mute, delay, trickle, and close connections.
 ///
 /// It runs on its own thread, so a test may block, or pause the time of its runtime. All switches take effect
 /// immediately and work from any thread.
@@ -38,7 +38,7 @@ enum Mode {
     Mute,
     Slow(Duration),
     Trickle(Duration),
-    Refuse,
+    RefuseConnections,
     /// The proxy has been dropped.
     Closed,
 }
@@ -125,8 +125,8 @@ impl FaultProxy {
     }
 
     /// Closes new connections immediately, until [`pass`](Self::pass). Existing connections continue.
-    pub fn refuse(&self) {
-        self.shared.mode.send_replace(Mode::Refuse);
+    pub fn refuse_connections(&self) {
+        self.shared.mode.send_replace(Mode::RefuseConnections);
     }
 
     /// Resets all accepted connections (see [`connections`](Self::connections)) on both sides. Later bytes on them are
@@ -152,7 +152,7 @@ impl FaultProxy {
         self.cut_reply_after(0);
     }
 
-    /// Number of connections from clients, refused ones included.
+    /// Number of connections from clients, including those closed at once.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -195,7 +195,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 // Subscribes before counting, so that a cut reaches every counted connection.
                 let cut = shared.cut.subscribe();
                 shared.connections.fetch_add(1, Ordering::Relaxed);
-                if *shared.mode.borrow() != Mode::Refuse {
+                if *shared.mode.borrow() != Mode::RefuseConnections {
                     relays.spawn(relay::relay(client, Arc::clone(&shared), cut));
                 }
             }

@@ -12,8 +12,8 @@ fn a_full_disk_rejects_writes_until_it_is_freed() {
     postgres.sql(insert);
 
     postgres.fill_disk();
-    let refusal = postgres.try_sql(insert).unwrap_err();
-    assert!(refusal.starts_with("ERROR 53100: could not extend file"), "{refusal}");
+    let error = postgres.try_sql(insert).unwrap_err();
+    assert!(error.starts_with("ERROR 53100: could not extend file"), "{error}");
     assert_eq!(postgres.sql("SELECT count(*) FROM t"), one("10000"));
 
     postgres.free_disk();

@@ -11,8 +11,8 @@ fn a_standby_replicates_and_takes_over() {
     primary.sql("SET synchronous_commit = off; INSERT INTO t VALUES (2)");
     standby.wait_in_sync(&primary);
     assert_eq!(standby.sql("SELECT count(*) FROM t"), one("2"));
-    let refusal = standby.try_sql("INSERT INTO t VALUES (3)").unwrap_err();
-    assert!(refusal.starts_with("ERROR 25006: cannot execute INSERT in a read-only"), "{refusal}");
+    let error = standby.try_sql("INSERT INTO t VALUES (3)").unwrap_err();
+    assert!(error.starts_with("ERROR 25006: cannot execute INSERT in a read-only"), "{error}");
 
     // The standby reconnects after its own crash.
     standby.kill();

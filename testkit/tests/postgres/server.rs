@@ -13,8 +13,8 @@ fn a_server_responds_and_is_removed_on_drop() {
     assert_eq!(rows[1..], one("a\nü"));
     assert!(postgres.sql("SHOW server_version")[0][0].as_ref().unwrap().starts_with("15."));
     assert_eq!(postgres.sql("CREATE TABLE t (n int UNIQUE); INSERT INTO t VALUES (1)"), Vec::<Vec<_>>::new());
-    let refusal = postgres.try_sql("INSERT INTO t VALUES (1)").unwrap_err();
-    assert!(refusal.starts_with("ERROR 23505: duplicate key"), "{refusal}");
+    let error = postgres.try_sql("INSERT INTO t VALUES (1)").unwrap_err();
+    assert!(error.starts_with("ERROR 23505: duplicate key"), "{error}");
 
     assert_eq!(postgres.url(), format!("postgres://postgres@127.0.0.1:{}/postgres", postgres.port()));
     assert_eq!(psql(&postgres.url(), "SELECT n FROM t").stdout, b"1\n");
@@ -60,8 +60,8 @@ fn every_user_except_the_superuser_needs_a_password() {
     let postgres = Postgres::start();
     postgres.sql("CREATE ROLE guest LOGIN PASSWORD 'secret'");
     assert_eq!(psql(&postgres.url_as("guest", "secret"), "SELECT current_user").stdout, b"guest\n");
-    let refused = psql(&postgres.url_as("guest", "guess"), "SELECT 1");
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("password authentication failed"));
+    let rejected = psql(&postgres.url_as("guest", "guess"), "SELECT 1");
+    assert!(String::from_utf8(rejected.stderr).unwrap().contains("password authentication failed"));
 }
 
 #[test]

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_outside_the_core_schema_are_refused() {
+    fn tags_outside_the_core_schema_are_rejected() {
         for (text, tag) in [("a: !!binary aGk=", "!!binary"), ("a: !foo 5", "!foo"), ("!x {a: 5}", "!x")] {
             let problem = tree::parse(text, Tags::Core).unwrap_err();
             let expected = format!(

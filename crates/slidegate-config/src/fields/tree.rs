@@ -90,7 +90,7 @@ enum Items {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tags {
     /// All tags are rejected.
-    Refused,
+    Rejected,
     /// The tags of YAML's core schema, such as `!!str`, are accepted.
     Core,
 }
@@ -178,7 +178,7 @@ impl TreeBuilder {
 
     /// Returns the effect of a tag, or the problem with it.
     fn kind_of(&self, tag: &Tag, line: u64) -> Result<TagKind, Problem> {
-        if self.tags == Tags::Refused {
+        if self.tags == Tags::Rejected {
             return Err(yaml(line, "tags such as !!str are not supported; put a text in quotes"));
         }
         match tag.core_suffix() {

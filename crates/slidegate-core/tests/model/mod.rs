@@ -9,7 +9,7 @@
 //!   than the window. Another algorithm starts with no counts.
 //! - A changed token bucket pays its debt at its former rate up to the change, and then owes at most the new capacity.
 //! - A clock that steps back stands still. A time more than a window ahead is replaced by the present one; the counts remain.
-//! - A denial changes no count. A refund gives back no more than is counted.
+//! - A denial changes no count. A refund returns no more than is counted.
 //! - A charge counts in full, beyond the limit too. It is allowed if no limit is exceeded afterwards.
 //! - A blocked key is denied until the block ends, at most 366 days later. Nothing remains meanwhile. The counts continue. A new
 //!   block replaces the former, and a block of 0 or a reset ends it.
@@ -33,7 +33,7 @@
 //!    than its window ahead is dropped.
 //! 7. *Other versions.* Spent and refunded units count in each retained count of an algorithm of the policy, rolled under its own
 //!    quota. Windows and logs count them beyond any limit. A token bucket owes at most its capacity for them, or what it owed.
-//! 8. *Refunds.* Units are given back from the current window first, then from the previous one, and from the oldest entries
+//! 8. *Refunds.* Units are returned from the current window first, then from the previous one, and from the oldest entries
 //!    of a log.
 //! 9. *Beyond the limit.* Units move the newest entry of a sliding log to their time while the entry before is at most an eighth
 //!    of the window old. A strict window of more units than its limit merges by that number in place of the limit. Pairs

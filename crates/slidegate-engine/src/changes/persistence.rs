@@ -35,7 +35,7 @@ impl Persistence {
         }
     }
 
-    /// Logs a warning if the folder of the file is not writable, so that operators learn of it at startup.
+    /// Logs a warning if the folder of the file is not writable, so that operators see it at startup.
     pub fn warn_if_not_writable(&self) {
         let Self::File(path) = self else { return };
         if let Err(error) = check_writable(parent_folder(path)) {

@@ -8,12 +8,12 @@ use slidegate::Algorithm;
 use slidegate::store::Store;
 use slidegate_config::EnvoyConfig;
 use slidegate_config::envoy::{DenialBody, Domains, EnvoySettings, HeaderMode};
+use slidegate_engine::Engine;
 use tokio::sync::Notify;
 use tracing::info;
 
 use super::Failure;
 use crate::envoy_reload::{FolderSnapshot, Reload};
-use slidegate_engine::Engine;
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "named like the flags")]

@@ -1,4 +1,5 @@
-//! Transport of the listeners: timeouts, buffers, TLS, HTTP by hyper, and the drain of connections. Knows no protocol of ours.
+//! Transport of the listeners: timeouts, buffers, TLS, HTTP by hyper, and the drain of connections. Does not depend on
+//! `protocols`.
 
 pub(crate) mod buffered_stream;
 pub(crate) mod cork;

@@ -191,7 +191,7 @@ def fuzz(channel):
     assert seeds
     call = channel.unary_unary(METHOD, bytes, bytes)
     allowed = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
-    generator, answered, rejected = random.Random(8), 0, 0
+    generator, served, rejected = random.Random(8), 0, 0
     pending = []
     for number in range(4000):
         message = seeds[number] if number < len(seeds) else mutated(generator, generator.choice(seeds))
@@ -201,12 +201,12 @@ def fuzz(channel):
         for message, future in pending:
             try:
                 future.result()
-                answered += 1
+                served += 1
             except grpc.RpcError as error:
                 assert error.code() in allowed, (error, message.hex())
                 rejected += 1
         pending = []
-    assert answered > 100 and rejected > 100, (answered, rejected)
+    assert served > 100 and rejected > 100, (served, rejected)
     health(channel)
 
 

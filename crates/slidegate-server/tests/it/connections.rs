@@ -153,7 +153,7 @@ fn a_too_large_request_gets_an_error_response_before_the_close() {
 #[test]
 fn connections_above_the_limit_are_closed_until_one_ends() {
     let server = with_limits(Limits { connections: 2, ..Limits::default() });
-    let is_answered = |stream: &mut TcpStream| {
+    let is_served = |stream: &mut TcpStream| {
         let head =
             format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
         let mut first = [0; 12];
@@ -161,11 +161,11 @@ fn connections_above_the_limit_are_closed_until_one_ends() {
         exchanged.is_ok_and(|()| &first == b"HTTP/1.1 200")
     };
     let mut open_connections: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert!(open_connections.iter_mut().all(is_answered));
-    assert!(!is_answered(&mut TcpStream::connect(server.address).unwrap()));
+    assert!(open_connections.iter_mut().all(is_served));
+    assert!(!is_served(&mut TcpStream::connect(server.address).unwrap()));
     drop(open_connections.pop());
     // The server may take a moment to see the closed connection.
-    while !is_answered(&mut TcpStream::connect(server.address).unwrap()) {}
+    while !is_served(&mut TcpStream::connect(server.address).unwrap()) {}
 }
 
 #[test]

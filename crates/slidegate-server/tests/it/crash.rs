@@ -42,12 +42,12 @@ fn check(address: SocketAddr) -> Option<bool> {
 
 /// Sends requests from all clients until each gets a denial or no response. The store may have counted a request
 /// without a response.
-fn check_from_all_clients(address: SocketAddr, allowed: &AtomicUsize, unanswered: &AtomicUsize) {
+fn check_from_all_clients(address: SocketAddr, allowed: &AtomicUsize, without_response: &AtomicUsize) {
     std::thread::scope(|scope| {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while let Some(true) = check(address).or_else(|| {
-                    unanswered.fetch_add(1, Ordering::Relaxed);
+                    without_response.fetch_add(1, Ordering::Relaxed);
                     None
                 }) {
                     allowed.fetch_add(1, Ordering::Relaxed);
@@ -58,11 +58,11 @@ fn check_from_all_clients(address: SocketAddr, allowed: &AtomicUsize, unanswered
 }
 
 fn assert_limit_survives_a_kill(store: &str) {
-    let (allowed, unanswered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (allowed, without_response) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let mut first = serve(store);
     std::thread::scope(|scope| {
-        let (address, allowed, unanswered) = (first.address(), &allowed, &unanswered);
-        scope.spawn(move || check_from_all_clients(address, allowed, unanswered));
+        let (address, allowed, without_response) = (first.address(), &allowed, &without_response);
+        scope.spawn(move || check_from_all_clients(address, allowed, without_response));
         until("enough requests are allowed", || match allowed.load(Ordering::Relaxed) {
             count if count >= ALLOWED_BEFORE_KILL => Ok(()),
             count => Err(count.to_string()),
@@ -71,10 +71,10 @@ fn assert_limit_survives_a_kill(store: &str) {
     });
     let allowed_before = allowed.load(Ordering::Relaxed);
     assert!(allowed_before < LIMIT, "the limit was reached before the kill");
-    assert_eq!(unanswered.load(Ordering::Relaxed), CLIENTS, "each client lost one response");
+    assert_eq!(without_response.load(Ordering::Relaxed), CLIENTS, "each client lost one response");
     let second = serve(store);
-    check_from_all_clients(second.address(), &allowed, &unanswered);
-    assert_eq!(unanswered.load(Ordering::Relaxed), CLIENTS, "the second server served all requests");
+    check_from_all_clients(second.address(), &allowed, &without_response);
+    assert_eq!(without_response.load(Ordering::Relaxed), CLIENTS, "the second server served all requests");
     let allowed = allowed.load(Ordering::Relaxed);
     assert!(
         (LIMIT - CLIENTS..=LIMIT).contains(&allowed),

@@ -48,14 +48,14 @@ fn announces_close(stream: &mut impl Read) -> Option<bool> {
 }
 
 /// Sends requests until a response has `connection: close`. Returns whether all requests got a response.
-fn are_all_answered(stream: &mut (impl Read + Write), request: &str, answered: &AtomicUsize) -> bool {
+fn gets_all_responses(stream: &mut (impl Read + Write), request: &str, responses: &AtomicUsize) -> bool {
     loop {
         if stream.write_all(request.as_bytes()).and_then(|()| stream.flush()).is_err() {
             return false;
         }
         match announces_close(stream) {
             None => return false,
-            Some(false) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+            Some(false) => drop(responses.fetch_add(1, Ordering::Relaxed)),
             Some(true) => return matches!(stream.read(&mut [0]), Ok(0)),
         }
     }
@@ -67,16 +67,16 @@ fn count_lost<S: Read + Write + Send>(
     requests: &[String],
     shutdown: impl FnOnce(),
 ) -> usize {
-    let answered = AtomicUsize::new(0);
+    let responses = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CONNECTIONS)
             .map(|number| {
-                let (mut stream, answered) = (connect(), &answered);
+                let (mut stream, responses) = (connect(), &responses);
                 let request = &requests[number % requests.len()];
-                scope.spawn(move || are_all_answered(&mut stream, request, answered))
+                scope.spawn(move || gets_all_responses(&mut stream, request, responses))
             })
             .collect();
-        until("all connections are in use", || match answered.load(Ordering::Relaxed) {
+        until("all connections are in use", || match responses.load(Ordering::Relaxed) {
             count if count >= 20 * CONNECTIONS => Ok(()),
             count => Err(count.to_string()),
         });
@@ -155,7 +155,7 @@ fn shutdown_loses_no_request_to_the_admin_api() {
 
 /// Only the last response has `connection: close`, on the fast path and with hyper.
 #[test]
-fn shutdown_answers_all_pipelined_requests() {
+fn shutdown_responds_to_all_pipelined_requests() {
     let chunked = "POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunked = format!("{chunked}{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     for (first, request) in [
@@ -183,7 +183,7 @@ fn shutdown_answers_all_pipelined_requests() {
 
 /// A request that started within the grace period gets its response after it, also on a connection that hyper has served.
 #[test]
-fn a_request_that_started_in_the_grace_period_is_answered_after_it() {
+fn a_request_that_started_in_the_grace_period_gets_its_response_after_it() {
     for request in [post("te: trailers\r\n"), get("/healthz")] {
         let mut server = Server::start();
         let [mut stream, mut idle] = [(); 2].map(|()| connect(server.address));
@@ -248,7 +248,7 @@ fn an_idle_connection_is_closed_after_the_grace_period() {
 
 /// The kernel has accepted the connections and the service has not.
 #[test]
-fn connections_in_the_accept_queue_are_answered() {
+fn connections_in_the_accept_queue_are_served() {
     for _ in 0..20 {
         let mut server = Server::start();
         let mut streams: Vec<_> = (0..20).map(|_| connect(server.address)).collect();

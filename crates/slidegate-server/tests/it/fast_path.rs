@@ -110,7 +110,7 @@ fn a_request_may_be_split_anywhere() {
 }
 
 #[test]
-fn complete_requests_before_a_half_close_are_answered() {
+fn complete_requests_before_a_half_close_get_responses() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
     let request = check("a");
@@ -184,7 +184,7 @@ fn http_2_after_http_1_is_rejected() {
 }
 
 #[test]
-fn a_long_pipeline_is_answered_completely() {
+fn each_request_of_a_long_pipeline_gets_a_response() {
     let server = Server::start();
     let count = 200;
     let text = exchange(&server, &[&check("a").repeat(count), LAST]);

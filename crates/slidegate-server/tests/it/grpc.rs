@@ -54,7 +54,7 @@ fn an_independent_client_decodes_every_field_health_and_reflection() {
 }
 
 #[test]
-fn malformed_messages_are_answered_or_rejected() {
+fn malformed_messages_get_a_response_or_an_error() {
     let limits = TempFile::new("fuzzed", LIMITS);
     let server = serve(&limits, &[]);
     let (code, out, err) = outcome(&mut client("fuzz", &server));

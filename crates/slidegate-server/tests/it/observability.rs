@@ -164,7 +164,7 @@ fn readyz_stays_ready_and_reports_an_unavailable_store() {
 #[test]
 fn readyz_reports_a_store_that_rejects_commands() {
     let redis = Server::start(Flavour::Redis);
-    let config = TempFile::new("refusing", "policies: {api: {quotas: [1000000/1h]}}\n");
+    let config = TempFile::new("rejecting", "policies: {api: {quotas: [1000000/1h]}}\n");
     let server = start(&config, &["--store", &format!("{}?budget_ms=5000", redis.url())]);
     let check = || server.check(&json!({"policy": "api", "key": "a"})).decision();
     assert_eq!(check()["source"], "store");
@@ -202,7 +202,7 @@ fn store_errors_are_counted_by_kind() {
     // A foreign value under the name of the record.
     let name = redis.command(&["KEYS", "*"]).array()[0].text();
     redis.command(&["DEL", &name]);
-    redis.command(&["LPUSH", &name, "not ours"]);
+    redis.command(&["LPUSH", &name, "another application's"]);
     server.check(&json!([request("a"), request("b")])).decision();
     server.check(&request("a")).decision();
     assert_eq!(store_errors(&server, "permanent"), 2.0, "one in the batch and one alone");

@@ -214,7 +214,7 @@ fn a_key_that_the_store_rejects_does_not_fail_the_batch() {
     // A foreign value under the name of the record.
     let name = redis.command(&["KEYS", "*"]).array()[0].text();
     redis.command(&["DEL", &name]);
-    redis.command(&["LPUSH", &name, "not ours"]);
+    redis.command(&["LPUSH", &name, "another application's"]);
 
     let results = server.check(&json!([request("a"), request("b"), request("c")])).decision();
     assert_eq!((&results[0]["remaining"], &results[2]["remaining"]), (&json!(99), &json!(99)));

@@ -37,7 +37,7 @@ pub(crate) fn until_clock_has_sleepers(clock: &ManualClock) {
 }
 
 #[test]
-fn shutdown_answers_a_request_in_progress() {
+fn shutdown_completes_a_request_in_progress() {
     let mut server = Server::start();
     let mut stream = begin_request(server.address);
     server.begin_shutdown();

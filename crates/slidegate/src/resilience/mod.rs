@@ -1,7 +1,7 @@
 //! Layers that keep the limiter available while its store fails.
 //!
-//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. A [`StoreStack`](crate::StoreStack) has them in
-//! their order.
+//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. A
+//! [`StoreStack`](crate::StoreStack) has them in their order.
 
 mod breaker;
 mod budget;

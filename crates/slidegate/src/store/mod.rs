@@ -137,7 +137,9 @@ pub trait Store: Send + Sync {
     /// store implements [`StoreLayer`], which forwards this.
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
         let _ = policy;
-        std::future::ready(Err(StoreError::usage("this store cannot clear all keys of a policy")))
+        std::future::ready(Err(StoreError::usage(
+            "this store cannot clear all keys of a policy; reset the keys one by one",
+        )))
     }
 
     /// Returns the clock by which callers of this store wait. The default is the [system's](crate::SystemClock). A

@@ -214,8 +214,8 @@ mod tests {
             rejection("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
         );
         assert!(rejection("postgres://:hush@a?sync=hush!").starts_with("sync: "));
-        let refused = rejection("postgres://:hush@a:hush/b");
-        assert!(refused.contains("; the form is postgres://") && !refused.contains("hush"), "{refused}");
+        let rejected = rejection("postgres://:hush@a:hush/b");
+        assert!(rejected.contains("; the form is postgres://") && !rejected.contains("hush"), "{rejected}");
         assert!(rejection("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown; allowed"));
         assert!(rejection("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
     }

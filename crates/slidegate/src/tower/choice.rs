@@ -80,7 +80,10 @@ impl NamedTiers {
     fn unknown_tier(&self, name: &str) -> StoreError {
         match &self.limiter {
             Some(limiter) => limiter.unknown_tier(name),
-            None => StoreError::usage(format!("tier {name:?}: only a layer built by `new` has tiers")),
+            None => StoreError::usage(format!(
+                "tier {name:?}: only a layer built by `new` has tiers; build the layer from a `Limiter` with this \
+                 tier, or remove `tier`"
+            )),
         }
     }
 }

@@ -13,7 +13,8 @@ use super::body::ResponseBody;
 use super::limited::Annotation;
 
 pin_project! {
-    /// Future of a response: the inner service's with rate-limit headers, or the response of the layer to a request that is not allowed.
+    /// Future of a response: the inner service's with rate-limit headers, or the response of the layer to a request that is
+    /// not allowed.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E> {
         // A field of its own and not one of an enum, which would be built elsewhere and moved here.

@@ -64,7 +64,7 @@ impl NotAllowed<'_> {
                 None => "this request can never be allowed".to_owned(),
             },
             Self::NoKey => "the request has no rate limit key".to_owned(),
-            // Clients must not learn details of the failure.
+            // Clients must not get details of the failure.
             Self::Undecided(_) => "the request cannot be checked at present".to_owned(),
         }
     }

@@ -163,8 +163,8 @@ pub(crate) async fn decides_like_the_core_within<S: Store>(subject: Subject<S>, 
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, &policies, &keys);
             let expected = reference.execute_at(&operation, Moment::with_grain(now_ms, grain_ms));
-            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
-            assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
+            let response = subject.store.execute(&[operation]).await.into_single().unwrap();
+            assert_eq!(response, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }
         for (policy, key) in policies.iter().flat_map(|policy| keys.iter().map(move |key| (policy, key))) {
             let _ = subject
@@ -195,7 +195,7 @@ pub(crate) async fn decides_like_the_core_at_the_extremes<S: Store>(subject: Sub
             }
             let quota = *random.pick(policy.quotas());
             now_ms = match random.below(20) {
-                // A store learns the longer lifetime of a record with the next check.
+                // A record gets its longer lifetime with the next check.
                 _ if is_changing => now_ms,
                 0 if is_live => now_ms.saturating_sub(quota.window_ms() / 3).max(START / 2),
                 1 if is_live => now_ms.saturating_sub(3 * quota.window_ms()).max(START / 2),
@@ -224,8 +224,8 @@ pub(crate) async fn decides_like_the_core_at_the_extremes<S: Store>(subject: Sub
             (subject.set_now)(now_ms);
             let operation = Operation::new(verb, policy.key("k").cost(cost));
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
-            assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
+            let response = subject.store.execute(&[operation]).await.into_single().unwrap();
+            assert_eq!(response, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }
     }
 }
@@ -263,8 +263,8 @@ pub(crate) async fn counter_forms_change_without_a_difference<S: Store>(subject:
             };
             let operation = Operation::new(Verb::Check, policy.key("k").cost(cost));
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
-            assert_eq!(answer, expected, "step {step}: {operation:?} at {now_ms}");
+            let response = subject.store.execute(&[operation]).await.into_single().unwrap();
+            assert_eq!(response, expected, "step {step}: {operation:?} at {now_ms}");
         }
     }
 }
@@ -309,8 +309,8 @@ pub(crate) async fn decides_like_the_core_when_the_clock_steps_back<S: Store>(su
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, std::slice::from_ref(policy), std::slice::from_ref(&key));
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
-            assert_eq!(answer, expected, "{}, step {step}: {operation:?} at {now_ms}", policy.name());
+            let response = subject.store.execute(&[operation]).await.into_single().unwrap();
+            assert_eq!(response, expected, "{}, step {step}: {operation:?} at {now_ms}", policy.name());
         }
     }
 }
@@ -327,10 +327,10 @@ pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) 
         let operations: Vec<_> = (0..size).map(|_| operation(&mut random, &policies, &keys)).collect();
         let expected: Vec<_> =
             operations.iter().map(|operation| reference.execute(operation, now_ms)).collect();
-        let answers = subject.store.execute(&operations).await;
-        assert_eq!(answers.len(), size);
-        for (place, (answer, expected)) in answers.into_iter().zip(expected).enumerate() {
-            assert_eq!(answer.unwrap(), expected, "{place} of {size}: {:?}", operations[place]);
+        let responses = subject.store.execute(&operations).await;
+        assert_eq!(responses.len(), size);
+        for (place, (response, expected)) in responses.into_iter().zip(expected).enumerate() {
+            assert_eq!(response.unwrap(), expected, "{place} of {size}: {:?}", operations[place]);
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::process::{Example, run_shell};
 #[tokio::test]
 async fn a_denying_server_gets_no_further_requests() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let answer = {
+    let handler = {
         let requests = Arc::clone(&requests);
         async move || match requests.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => [("ratelimit", r#""theirs";r=1;t=3600"#)].into_response(),
@@ -23,7 +23,7 @@ async fn a_denying_server_gets_no_further_requests() {
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(answer))).await });
+    tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(handler))).await });
     let lines =
         tokio::task::spawn_blocking(move || Example::start("outgoing", &[&url]).finish()).await.unwrap();
 

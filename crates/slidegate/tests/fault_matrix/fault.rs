@@ -12,7 +12,7 @@ pub(crate) enum Fault {
     /// would accept connections for the closed port.
     Down,
     /// Established connections are cut and new ones closed at once.
-    Refused,
+    RefuseConnections,
     /// Connections are accepted, and no response is sent.
     BlackHole,
     /// Each packet is delayed by 1 s.
@@ -45,7 +45,7 @@ impl Fault {
         match self {
             Self::None => "none, to compare",
             Self::Down => "down",
-            Self::Refused => "refused",
+            Self::RefuseConnections => "refused",
             Self::BlackHole => "black hole",
             Self::Slow => "slow, 1 s",
             Self::Trickle => "trickle",
@@ -73,8 +73,8 @@ impl Fault {
         let proxy = server.proxy();
         match self {
             Self::Down => server.kill(),
-            Self::Refused => {
-                proxy.refuse();
+            Self::RefuseConnections => {
+                proxy.refuse_connections();
                 proxy.cut();
             }
             Self::BlackHole => proxy.stall(),
@@ -93,7 +93,7 @@ impl Fault {
     pub(crate) fn tick(self, server: &impl Backend, tick: u32, flap_ticks: u32) {
         match self {
             Self::ResetMidReply => server.proxy().cut_reply_after(REPLY_BYTES),
-            Self::Flap if tick.is_multiple_of(2 * flap_ticks) => Self::Refused.begin(server),
+            Self::Flap if tick.is_multiple_of(2 * flap_ticks) => Self::RefuseConnections.begin(server),
             Self::Flap if tick.is_multiple_of(flap_ticks) => server.proxy().pass(),
             _ => {}
         }

@@ -25,7 +25,7 @@ use redis::RedisBehindProxy;
 /// Faults of the network and of any server.
 const COMMON: [Fault; 10] = [
     Fault::Down,
-    Fault::Refused,
+    Fault::RefuseConnections,
     Fault::BlackHole,
     Fault::Slow,
     Fault::Trickle,

@@ -30,7 +30,7 @@ const FAULTS: [(Fault, FallbackReason); 7] = [
     (Fault::Lost, FallbackReason::Timeout),
     (Fault::Slow(21), FallbackReason::Timeout),
     (Fault::Slow(1000), FallbackReason::Timeout),
-    (Fault::Refused, FallbackReason::Refused),
+    (Fault::Permanent, FallbackReason::Refused),
     (Fault::Full, FallbackReason::Full),
 ];
 
@@ -48,8 +48,8 @@ async fn no_call_exceeds_the_budget_under_any_fault() {
             assert!(error.may_have_counted() && error.is_transient(), "{fault:?}: {error}");
         }
         let sent_ms = clock.now_ms();
-        let answers = limiter.check_many(&[policy.key("k"); 5]).await;
-        assert!(answers.len() == 5 && answers.iter().all(Result::is_err), "{fault:?}");
+        let responses = limiter.check_many(&[policy.key("k"); 5]).await;
+        assert!(responses.len() == 5 && responses.iter().all(Result::is_err), "{fault:?}");
         assert!(clock.now_ms() - sent_ms <= 20, "{fault:?}");
     }
 }
@@ -92,8 +92,8 @@ async fn late_responses_open_the_breaker_unless_the_batch_is_large() {
         let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
         let policy = policy("api");
         for _ in 0..10 {
-            for answer in limiter.check_many(&vec![policy.key("k"); count]).await {
-                assert_ne!(answer.unwrap().source(), Source::Store);
+            for response in limiter.check_many(&vec![policy.key("k"); count]).await {
+                assert_ne!(response.unwrap().source(), Source::Store);
             }
         }
         assert_eq!(limiter.store().breaker_state(), state, "{count}");
@@ -270,9 +270,9 @@ async fn the_budget_of_a_policy_does_not_shorten_that_of_another() {
     let limiter = StoreLimiter::new(store);
     let (search, login) = (policy("search"), policy("login"));
     for round in 0..20 {
-        let answers =
+        let responses =
             limiter.check_many(&[login.key("a").cost(0), search.key("a"), login.key("b").cost(0)]).await;
-        let [first, searched, last] = <[_; 3]>::try_from(answers).unwrap().map(Result::unwrap);
+        let [first, searched, last] = <[_; 3]>::try_from(responses).unwrap().map(Result::unwrap);
         assert_eq!((first.source(), last.source()), (Source::Store, Source::Store), "{round}");
         assert_eq!(searched.source().name(), "fallback", "{round}");
     }
@@ -299,7 +299,7 @@ async fn a_connection_failure_of_many_requests_counts_as_one_failure() {
 #[tokio::test(start_paused = true)]
 async fn immediate_errors_keep_the_breaker_closed() {
     let clock = VirtualClock::new();
-    for fault in [Fault::Refused, Fault::Full] {
+    for fault in [Fault::Permanent, Fault::Full] {
         let store = FaultyStore::new(clock, move || fault);
         let arrivals_ms = Arc::clone(&store.arrivals_ms);
         let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
@@ -342,10 +342,10 @@ async fn a_batch_keeps_its_order_and_each_request_falls_back_separately() {
     let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
     let (api, login) = (policy("api"), policy("login"));
     let checks = [api.key("a"), login.key("b"), api.key("c"), api.key("a").cost(5), login.key("b")];
-    let answers: Vec<_> = limiter.check_many(&checks).await.into_iter().map(Result::unwrap).collect();
-    let sources: Vec<_> = answers.iter().map(|answer| answer.source().name()).collect();
+    let responses: Vec<_> = limiter.check_many(&checks).await.into_iter().map(Result::unwrap).collect();
+    let sources: Vec<_> = responses.iter().map(|response| response.source().name()).collect();
     assert_eq!(sources, ["store", "store", "fallback", "store", "store"]);
-    assert!(answers[3].is_never() && answers[4].remaining() == 2);
+    assert!(responses[3].is_never() && responses[4].remaining() == 2);
     assert!(limiter.check_many(&[]).await.is_empty());
 }
 
@@ -379,8 +379,9 @@ async fn switches_decide_before_the_store_counts() {
     assert_eq!(limiter.peek(api.key("k")).await.unwrap().remaining(), 4, "nothing was counted");
 
     let mixed = [api.key("foe"), api.key("k"), api.key("friend"), other.key("k")];
-    let answers: Vec<_> = limiter.check_many(&mixed).await.into_iter().map(Result::unwrap).collect();
-    let seen: Vec<_> = answers.iter().map(|answer| (answer.is_allowed(), answer.source().name())).collect();
+    let responses: Vec<_> = limiter.check_many(&mixed).await.into_iter().map(Result::unwrap).collect();
+    let seen: Vec<_> =
+        responses.iter().map(|response| (response.is_allowed(), response.source().name())).collect();
     assert_eq!(seen, [(false, "rule"), (true, "store"), (true, "rule"), (true, "store")]);
     *fault.lock().unwrap() = Fault::Down;
     assert!(limiter.check(api.key("k")).await.is_err(), "a switch passes a store error on");
@@ -432,8 +433,8 @@ async fn a_candidate_is_decided_separately_and_leaves_the_policy_unchanged() {
         seen.push((decision.is_allowed(), decision.shadow().unwrap().is_allowed()));
     }
     let batch = limiter.check_many(&[api.key("k"), api.key("k"), api.key("new")]).await;
-    for answer in batch.into_iter().map(Result::unwrap) {
-        seen.push((answer.is_allowed(), answer.shadow().unwrap().is_allowed()));
+    for response in batch.into_iter().map(Result::unwrap) {
+        seen.push((response.is_allowed(), response.shadow().unwrap().is_allowed()));
     }
     let expected = [(true, true), (true, true), (true, false), (true, false), (false, false), (true, true)];
     assert_eq!(seen, expected);

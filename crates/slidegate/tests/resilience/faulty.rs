@@ -50,7 +50,7 @@ pub(crate) enum Fault {
     /// Milliseconds until the request arrives. The response takes half of that.
     Slow(u64),
     /// An immediate permanent error.
-    Refused,
+    Permanent,
     /// An immediate error because the store is full.
     Full,
     /// The request is a mistake of its caller.
@@ -93,7 +93,7 @@ impl FaultyStore {
         match (self.fault)() {
             Fault::None => self.inner().execute_now(operation),
             Fault::Down => Err(StoreError::transient("down")),
-            Fault::Refused => Err(StoreError::permanent("refused")),
+            Fault::Permanent => Err(StoreError::permanent("rejected")),
             Fault::Full => Err(StoreError::full("full")),
             Fault::Usage => Err(StoreError::usage("the key is too long")),
             Fault::BlackHole => std::future::pending().await,
@@ -103,9 +103,9 @@ impl FaultyStore {
             }
             Fault::Slow(ms) => {
                 sleep(ms).await;
-                let answer = self.inner().execute_now(operation);
+                let response = self.inner().execute_now(operation);
                 sleep(ms / 2).await;
-                answer
+                response
             }
         }
     }

@@ -52,7 +52,7 @@ fn fault(random: &mut Random) -> Fault {
         1 => Fault::BlackHole,
         2 => Fault::Lost,
         3 => Fault::Slow(1 + random.below(1000)),
-        4 => Fault::Refused,
+        4 => Fault::Permanent,
         _ => Fault::Full,
     }
 }
@@ -137,19 +137,19 @@ async fn run(seed: u64, on_failure: OnFailure) -> Run {
         let policy = Arc::clone(&policy);
         tasks.spawn(async move {
             let sent_ms = clock.now_ms();
-            let answer = limiter.check(policy.key("k")).await;
+            let response = limiter.check(policy.key("k")).await;
             let at_ms = clock.now_ms();
-            let admitted = answer.as_ref().ok().filter(|decision| decision.is_allowed());
+            let admitted = response.as_ref().ok().filter(|decision| decision.is_allowed());
             let admission = admitted.map(|decision| Admission { at_ms, source: decision.source() });
-            (admission, at_ms - sent_ms, answer.is_err())
+            (admission, at_ms - sent_ms, response.is_err())
         });
         sleep(random.below(60)).await;
     }
-    let answers = tasks.join_all().await;
-    let mut admissions: Vec<Admission> = answers.iter().filter_map(|answer| answer.0).collect();
+    let responses = tasks.join_all().await;
+    let mut admissions: Vec<Admission> = responses.iter().filter_map(|response| response.0).collect();
     admissions.sort_by_key(|admission| admission.at_ms);
-    let longest_ms = answers.iter().map(|answer| answer.1).max().unwrap();
-    let failures = answers.iter().filter(|answer| answer.2).count();
+    let longest_ms = responses.iter().map(|response| response.1).max().unwrap();
+    let failures = responses.iter().filter(|response| response.2).count();
     Run { nodes, limit, limit_multiple, on_failure, admissions, restarts_ms, longest_ms, failures }
 }
 

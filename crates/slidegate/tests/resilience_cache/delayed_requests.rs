@@ -1,4 +1,4 @@
-//! Requests in flight: a cache learns of decisions late and out of order.
+//! Requests in flight: decisions reach the cache late and out of order.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,7 +21,7 @@ type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreErro
 struct InFlight<'a> {
     request: Request,
     is_decided: bool,
-    answer: ResponseFuture<'a>,
+    response: ResponseFuture<'a>,
 }
 
 /// Next step of a trace with requests in flight.
@@ -61,19 +61,19 @@ fn check_denials_are_exact(max_in_flight: usize, policy: &Policy, events: Vec<Ev
             Event::Cancel(index) if in_flight.len() > 1 => drop(in_flight.remove(index % in_flight.len())),
             Event::Advance(index) if !in_flight.is_empty() => {
                 let index = index % in_flight.len();
-                let Poll::Ready(answer) = poll(in_flight[index].answer.as_mut()) else {
+                let Poll::Ready(response) = poll(in_flight[index].response.as_mut()) else {
                     in_flight[index].is_decided = true;
                     continue;
                 };
                 let request = in_flight.remove(index).request;
-                if request.verb == Verb::Check && !answer.unwrap().is_allowed() {
+                if request.verb == Verb::Check && !response.unwrap().is_allowed() {
                     denied_costs.insert(request.key, request.cost);
                 }
             }
             Event::Send(request) if in_flight.len() < max_in_flight => {
-                let mut answer: ResponseFuture<'_> = Box::pin(execute_one(&cache, request.under(policy)));
-                let Poll::Ready(decision) = poll(answer.as_mut()) else {
-                    in_flight.push(InFlight { request, is_decided: false, answer });
+                let mut response: ResponseFuture<'_> = Box::pin(execute_one(&cache, request.under(policy)));
+                let Poll::Ready(decision) = poll(response.as_mut()) else {
+                    in_flight.push(InFlight { request, is_decided: false, response });
                     continue;
                 };
                 let decision = decision.unwrap();

@@ -70,7 +70,8 @@ fn caching_and_jitter_are_set_per_policy() {
             assert_eq!(has_jitter, policy.name() == "login", "{}: {first:?}", policy.name());
         }
         let many = [&login, &search].map(|policy| Operation::new(Verb::Check, policy.key("a")));
-        let waits = at_once(jitter.execute(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
+        let waits =
+            at_once(jitter.execute(&many)).into_iter().map(|response| response.unwrap().retry_after_ms());
         assert!(waits.collect::<Vec<_>>()[0] > Some(1000));
     }
 }

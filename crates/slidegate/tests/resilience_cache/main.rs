@@ -67,21 +67,21 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
             .iter()
             .map(|request| request.under(&versions[(version + request.versions_ahead) % versions.len()]))
             .collect();
-        let answers = at_once(cache.execute(&operations));
+        let responses = at_once(cache.execute(&operations));
         let expected = at_once(twin.execute(&operations));
-        assert_eq!(answers.len(), expected.len());
-        for (request, (answer, expected)) in requests.iter().zip(answers.into_iter().zip(expected)) {
-            let (answer, expected) = (answer.unwrap(), expected.unwrap());
+        assert_eq!(responses.len(), expected.len());
+        for (request, (response, expected)) in requests.iter().zip(responses.into_iter().zip(expected)) {
+            let (response, expected) = (response.unwrap(), expected.unwrap());
             if let Some(after_ms) = expected.retry_after_ms() {
                 retry_at_ms = clock.now_ms() + after_ms;
             }
-            if answer.source() == Source::Store {
-                assert_eq!(answer, expected, "{request:?}");
-                if request.verb == Verb::Check && !answer.is_allowed() {
+            if response.source() == Source::Store {
+                assert_eq!(response, expected, "{request:?}");
+                if request.verb == Verb::Check && !response.is_allowed() {
                     denied_costs.insert(request.key, request.cost);
                 }
             } else {
-                assert_consistent(request, denied_costs[request.key], &answer, &expected);
+                assert_consistent(request, denied_costs[request.key], &response, &expected);
                 hits += 1;
             }
         }
@@ -98,16 +98,19 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
 }
 
 /// Asserts that a cached response is consistent with `expected`, the store's decision at that moment.
-fn assert_consistent(request: &Request, denied_cost: u64, answer: &Decision, expected: &Decision) {
-    assert_eq!(answer.source(), Source::Cache);
+fn assert_consistent(request: &Request, denied_cost: u64, response: &Decision, expected: &Decision) {
+    assert_eq!(response.source(), Source::Cache);
     assert!(!expected.is_allowed(), "{request:?} is denied, and would not have been");
-    assert!(!answer.is_allowed() && answer.is_never() == expected.is_never(), "{request:?}: {answer:?}");
+    assert!(
+        !response.is_allowed() && response.is_never() == expected.is_never(),
+        "{request:?}: {response:?}"
+    );
     assert!(denied_cost <= request.cost, "{request:?} is denied for a larger cost, {denied_cost}");
     if denied_cost == request.cost {
-        assert_eq!(answer.retry(), expected.retry(), "{request:?}");
-        assert!(answer.violated().eq(expected.violated()), "{request:?}: {answer:?} {expected:?}");
+        assert_eq!(response.retry(), expected.retry(), "{request:?}");
+        assert!(response.violated().eq(expected.violated()), "{request:?}: {response:?} {expected:?}");
     } else {
-        assert!(answer.retry() <= expected.retry(), "{request:?}: {answer:?} {expected:?}");
+        assert!(response.retry() <= expected.retry(), "{request:?}: {response:?} {expected:?}");
     }
 }
 
@@ -341,38 +344,38 @@ fn a_batch_sends_uncached_requests_in_one_round_trip() {
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     let operation = |verb, key: &'static str, cost| Operation::new(verb, policy.key(key).cost(cost));
     let send = |operations: &[Operation<'_>]| {
-        let mut answers = pin!(cache.execute(operations));
+        let mut responses = pin!(cache.execute(operations));
         let mut polls = 0;
         loop {
             polls += 1;
-            if let Poll::Ready(answers) = poll(answers.as_mut()) {
-                return (polls, answers.into_iter().map(Result::unwrap).collect::<Vec<_>>());
+            if let Poll::Ready(responses) = poll(responses.as_mut()) {
+                return (polls, responses.into_iter().map(Result::unwrap).collect::<Vec<_>>());
             }
         }
     };
-    let outcomes = |answers: &[Decision]| -> Vec<_> {
-        answers.iter().map(|answer| (answer.source(), answer.is_allowed())).collect()
+    let outcomes = |responses: &[Decision]| -> Vec<_> {
+        responses.iter().map(|response| (response.source(), response.is_allowed())).collect()
     };
     let spend = ["a", "b"].map(|key| operation(Verb::Check, key, 5));
-    let (_, answers) = send(&[spend[0], spend[1], spend[0], spend[1]]);
+    let (_, responses) = send(&[spend[0], spend[1], spend[0], spend[1]]);
     let (from_store, from_cache) = (Source::Store, Source::Cache);
     assert_eq!(
-        outcomes(&answers),
+        outcomes(&responses),
         [(from_store, true), (from_store, true), (from_store, false), (from_store, false)]
     );
 
-    let (polls, answers) = send(&[spend[0], operation(Verb::Check, "c", 1), spend[1]]);
+    let (polls, responses) = send(&[spend[0], operation(Verb::Check, "c", 1), spend[1]]);
     assert_eq!(
-        (polls, outcomes(&answers)),
+        (polls, outcomes(&responses)),
         (3, vec![(from_cache, false), (from_store, true), (from_cache, false)])
     );
-    let (polls, answers) = send(&[spend[1], spend[0], spend[1]]);
-    assert_eq!((polls, outcomes(&answers)), (1, vec![(from_cache, false); 3]), "no request is sent");
+    let (polls, responses) = send(&[spend[1], spend[0], spend[1]]);
+    assert_eq!((polls, outcomes(&responses)), (1, vec![(from_cache, false); 3]), "no request is sent");
     assert_eq!(send(&[]).1, []);
 
-    let (polls, answers) = send(&[spend[0], operation(Verb::Refund, "a", 5), spend[0], spend[1]]);
+    let (polls, responses) = send(&[spend[0], operation(Verb::Refund, "a", 5), spend[0], spend[1]]);
     let expected = vec![(from_store, false), (from_store, true), (from_store, true), (from_cache, false)];
-    assert_eq!((polls, outcomes(&answers)), (3, expected));
+    assert_eq!((polls, outcomes(&responses)), (3, expected));
 }
 
 #[test]
@@ -417,18 +420,18 @@ fn expired_denials_are_evicted_first() {
 #[test]
 fn settings_out_of_range_are_named() {
     let builder = || DeniedCache::builder(memory(&ManualClock::at(START)));
-    let refusal = |result: Result<DeniedCache<Memory>, _>| {
+    let rejection = |result: Result<DeniedCache<Memory>, _>| {
         let error: SettingsError = result.unwrap_err();
         format!("{} / {error}", error.field())
     };
-    let too_small = refusal(builder().capacity(0).build());
+    let too_small = rejection(builder().capacity(0).build());
     assert_eq!(too_small, "capacity / capacity: 0 is not between 1 and 2^24 (16777216)");
-    assert!(refusal(builder().capacity((1 << 24) + 1).build()).starts_with("capacity / "));
+    assert!(rejection(builder().capacity((1 << 24) + 1).build()).starts_with("capacity / "));
     for max_age in [Duration::ZERO, Duration::from_micros(1500), Duration::from_millis(10_001)] {
         let expected = format!(
             "max_age / max_age: {max_age:?} is not a whole number of milliseconds between 1 ms and 10s"
         );
-        assert_eq!(refusal(builder().max_age(max_age).build()), expected);
+        assert_eq!(rejection(builder().max_age(max_age).build()), expected);
     }
     assert_eq!(DeniedCache::new(memory(&ManualClock::at(START))).capacity(), 65_536);
 }

@@ -36,7 +36,7 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
 /// Returns the output of a future that completes on its first poll.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(pin!(future)) {
-        Poll::Ready(answer) => answer,
+        Poll::Ready(output) => output,
         Poll::Pending => panic!("the future is pending"),
     }
 }
@@ -197,9 +197,9 @@ impl Store for Distant {
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         half_round_trip().await;
-        let answer = self.0.forget_now(policy);
+        let result = self.0.forget_now(policy);
         half_round_trip().await;
-        answer
+        result
     }
 
     fn clock(&self) -> &dyn Clock {

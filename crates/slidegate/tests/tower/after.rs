@@ -27,7 +27,7 @@ async fn used(limiter: &StoreLimiter<Manual>, quotas: &[&str]) -> u64 {
     limiter.peek(policy(quotas).key("GET")).await.unwrap().quotas().last().unwrap().used
 }
 
-fn is_ours(response: &response::Parts) -> bool {
+fn is_server_error(response: &response::Parts) -> bool {
     response.status.is_server_error()
 }
 
@@ -61,7 +61,8 @@ async fn an_expired_unit_is_not_refunded() {
             for is_settled in [false, true] {
                 let (limiter, clock) = limiter();
                 let layer = layer(&limiter, quotas);
-                let layer = if is_settled { layer.cost_after(|_| 0) } else { layer.refund_if(is_ours) };
+                let layer =
+                    if is_settled { layer.cost_after(|_| 0) } else { layer.refund_if(is_server_error) };
                 let inner = (Arc::clone(&limiter), clock, policy(quotas));
                 let service = layer.layer(tower::service_fn(move |request| {
                     let (limiter, clock, policy) = inner.clone();
@@ -85,12 +86,12 @@ fn has_failed(response: &response::Parts) -> bool {
 async fn concurrent_attempts_are_bounded_by_the_failure_limit() {
     let (limiter, _) = limiter();
     let quotas = ["5/1m sliding-log"];
-    let (answers, _) = tokio::sync::broadcast::channel::<u16>(1);
-    let inner = answers.clone();
+    let (responses, _) = tokio::sync::broadcast::channel::<u16>(1);
+    let inner = responses.clone();
     let service = layer(&limiter, &quotas).count_only_if(has_failed).layer(tower::service_fn(move |_| {
-        let mut answer = inner.subscribe();
+        let mut response = inner.subscribe();
         async move {
-            let status = answer.recv().await.unwrap();
+            let status = response.recv().await.unwrap();
             Ok::<_, Infallible>(Response::builder().status(status).body(Full::<Bytes>::default()).unwrap())
         }
     }));
@@ -105,7 +106,7 @@ async fn concurrent_attempts_are_bounded_by_the_failure_limit() {
             tokio::task::yield_now().await;
         }
         assert_eq!(tasks.iter().filter(|task| !task.is_finished()).count(), 5, "in flight");
-        answers.send(status).unwrap();
+        responses.send(status).unwrap();
         let mut tried = 0;
         for task in tasks {
             tried += usize::from(task.await.unwrap() == status);
@@ -165,9 +166,9 @@ async fn shadow_mode_refunds_only_what_was_spent() {
         let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
         let layer = layer(&limiter, &quotas);
         let service = over(if is_settled {
-            layer.cost_after(|response| u64::from(!is_ours(response)))
+            layer.cost_after(|response| u64::from(!is_server_error(response)))
         } else {
-            layer.refund_if(is_ours)
+            layer.refund_if(is_server_error)
         });
         let serve = async |path| assert!(send(&service, get(path)).await.status() != 429, "{path}");
         limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
@@ -258,7 +259,7 @@ async fn a_failure_without_a_response_costs_nothing() {
             assert_eq!(service.oneshot(get("/")).await.unwrap_err(), "broken");
             used(&limiter, &quotas).await
         };
-        assert_eq!(counted(|layer| layer.refund_if(is_ours)).await, refunded);
+        assert_eq!(counted(|layer| layer.refund_if(is_server_error)).await, refunded);
         assert_eq!(counted(|layer| layer.cost_after(|_| 9)).await, settled);
         assert_eq!(counted(|layer| layer.count_only_if(has_failed)).await, tried);
     }
@@ -269,16 +270,17 @@ async fn a_failure_without_a_response_costs_nothing() {
 async fn a_grpc_failure_can_be_refunded() {
     let (limiter, _) = limiter();
     let quotas = ["5/1m sliding-log"];
-    let is_ours = |response: &response::Parts| {
+    let is_internal_error = |response: &response::Parts| {
         let status = response.headers.get("grpc-status").map(http::HeaderValue::as_bytes);
         matches!(status, Some(b"2" | b"13" | b"14"))
     };
-    let service =
-        layer(&limiter, &quotas).refund_if(is_ours).layer(tower::service_fn(async |request: Request<()>| {
+    let service = layer(&limiter, &quotas).refund_if(is_internal_error).layer(tower::service_fn(
+        async |request: Request<()>| {
             let status = request.uri().path().trim_start_matches('/').to_owned();
             let response = Response::builder().header("grpc-status", status);
             Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
-        }));
+        },
+    ));
     for (status, counted) in [("/14", 0), ("/5", 1), ("/13", 1)] {
         send(&service, get(status)).await;
         assert_eq!(used(&limiter, &quotas).await, counted, "{status}");
@@ -312,7 +314,7 @@ impl StoreLayer for RefundlessStore {
 async fn a_failed_refund_is_recorded_in_the_extensions() {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
     let limiter = Arc::new(StoreLimiter::new(RefundlessStore(store)));
-    let service = over(layer(&limiter, &["5/1m fixed-window"]).refund_if(is_ours));
+    let service = over(layer(&limiter, &["5/1m fixed-window"]).refund_if(is_server_error));
     let response = send(&service, get("/500")).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
     assert!(header(&response, "ratelimit").unwrap().contains("r=4;"), "without the refund");

@@ -195,7 +195,11 @@ async fn a_tier_of_a_layer_without_a_limiter_is_rejected() {
     let rejected = send(&service, Request::get("/").header("x-tier", "known").body(()).unwrap()).await;
     assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
     let error = rejected.extensions().get::<Undecided>().unwrap().0.to_string();
-    assert_eq!(error, "tier \"known\": only a layer built by `new` has tiers");
+    assert_eq!(
+        error,
+        "tier \"known\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
+         with this tier, or remove `tier`"
+    );
     assert_eq!(send(&service, get("/")).await.status(), StatusCode::OK);
 }
 
@@ -226,14 +230,14 @@ async fn a_limiter_brings_its_policy_and_its_tiers() {
         assert_eq!(unknown.status(), StatusCode::SERVICE_UNAVAILABLE);
         let error = unknown.extensions().get::<Undecided>().unwrap().0.to_string();
         assert_eq!(error, "the policy \"api\" has no tier \"gold\"; known: known");
-        assert!(!unknown.body().contains("gold"), "the client learns no details");
+        assert!(!unknown.body().contains("gold"), "the client gets no details");
     }
 }
 
 #[tokio::test]
 async fn failures_are_refunded_or_the_only_ones_that_count() {
-    let is_ours = |response: &http::response::Parts| response.status.is_server_error();
-    let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).refund_if(is_ours));
+    let is_server_error = |response: &http::response::Parts| response.status.is_server_error();
+    let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).refund_if(is_server_error));
     for _ in 0..5 {
         let response = send(&service, get("/500")).await;
         assert_eq!(header(&response, "ratelimit"), Some(r#""2/1m";r=2;t=0"#), "refunded");

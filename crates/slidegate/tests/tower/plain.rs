@@ -66,8 +66,8 @@ async fn a_plain_hyper_server_is_limited_by_its_peers() {
     assert_eq!(problem["status"], 429);
 }
 
-/// Answers some requests itself, as layers for CORS and timeouts do, with the same bound on bodies.
-async fn answer<S, B: Default>(service: S, request: Request<()>) -> Response<B>
+/// Responds to some requests itself, as layers for CORS and timeouts do, with the same bound on bodies.
+async fn respond<S, B: Default>(service: S, request: Request<()>) -> Response<B>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
 {
@@ -78,12 +78,12 @@ where
 }
 
 #[tokio::test]
-async fn outer_layers_can_answer_themselves() {
+async fn outer_layers_can_respond_themselves() {
     let layer = RateLimitLayer::over(limiter().0, Policy::parse("api", ["1/1m"]).unwrap()).key(Key::path());
     let service = over(layer);
     for (method, expected) in [(Method::OPTIONS, ""), (Method::GET, "served"), (Method::OPTIONS, "")] {
         let request = Request::builder().method(method).body(()).unwrap();
-        let body = answer(service.clone(), request).await.into_body();
+        let body = respond(service.clone(), request).await.into_body();
         assert_eq!(body.is_end_stream(), expected.is_empty());
         assert_eq!(body.collect().await.unwrap().to_bytes(), expected);
     }

@@ -23,14 +23,14 @@ use crate::services::limiter;
 struct Server {
     clock: ManualClock,
     sent_ms: Arc<Mutex<Vec<u64>>>,
-    answers: Arc<Mutex<Vec<Response<Full<Bytes>>>>>,
+    responses: Arc<Mutex<Vec<Response<Full<Bytes>>>>>,
 }
 
 impl Server {
     #[allow(clippy::unused_async, reason = "a service returns a future")]
     async fn serve(self) -> Result<Response<Full<Bytes>>, Infallible> {
         self.sent_ms.lock().unwrap().push(self.clock.now_ms() - 1_800_000_000_000);
-        Ok(self.answers.lock().unwrap().pop().unwrap_or_default())
+        Ok(self.responses.lock().unwrap().pop().unwrap_or_default())
     }
 }
 
@@ -68,9 +68,9 @@ async fn send(quota: &str, max_wait_s: u64, server: &Server, count: usize) -> Ve
     outcomes
 }
 
-fn server(answers: Vec<Response<Full<Bytes>>>) -> Server {
+fn server(responses: Vec<Response<Full<Bytes>>>) -> Server {
     let clock = ManualClock::at(1_800_000_000_000);
-    Server { clock, sent_ms: Arc::default(), answers: Arc::new(Mutex::new(answers)) }
+    Server { clock, sent_ms: Arc::default(), responses: Arc::new(Mutex::new(responses)) }
 }
 
 #[tokio::test]
@@ -130,7 +130,11 @@ async fn a_client_waits_within_the_tier_of_its_request() {
     let store = Arc::new(StoreLimiter::new(Arc::clone(their_api.store())));
     let client = by_header(WaitLayer::over(store, their_api.policy().clone(), Duration::ZERO));
     let error = send(&client, "search").await.unwrap_err();
-    assert_eq!(error, r#"not sent: tier "search": only a layer built by `new` has tiers"#);
+    assert_eq!(
+        error,
+        "not sent: tier \"search\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
+         with this tier, or remove `tier`"
+    );
 }
 
 /// The first response takes 500 ms, and other requests wait for the limit when it arrives.

@@ -2,13 +2,13 @@
 
 use slidegate::Verb;
 use slidegate::store::Store;
+use slidegate_engine::Engine;
 
 use super::frame::Arguments;
 use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
 use crate::request_metrics::record_rejection;
-use slidegate_engine::Engine;
 
 /// Returns whether this is the name of the command.
 pub(super) fn is_forget(name: &Keyword) -> bool {

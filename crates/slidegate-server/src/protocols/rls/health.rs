@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use slidegate::store::Store;
+use slidegate_engine::Engine;
 use tonic::codegen::async_trait;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -12,7 +13,6 @@ use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use super::proto::rate_limit_service_server::SERVICE_NAME;
-use slidegate_engine::Engine;
 
 /// Service name in the health checks of envoyproxy/ratelimit.
 const RATELIMIT_SERVICE: &str = "ratelimit";

@@ -98,7 +98,7 @@ fn nodes_with_change(config: &TempFile, store: &DocumentServer) -> [ServeProcess
 }
 
 fn changes_are_restored_to_a_store_that_lost_them(store: &DocumentServer) {
-    let config = TempFile::new("forgotten", POLICIES);
+    let config = TempFile::new("lost", POLICIES);
     let server = store.serve(&config);
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     store.lose_document();

@@ -27,7 +27,7 @@ impl TlsConnection {
         output
     }
 
-    fn is_answered(&mut self) -> bool {
+    fn is_served(&mut self) -> bool {
         let length = BODY.len();
         let request = format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{BODY}");
         self.0.stdin.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
@@ -57,7 +57,7 @@ fn is_trusted(server: &TlsServer) -> bool {
 fn a_shutdown_sends_close_notify() {
     let mut server = tls_server("closing", false);
     let mut connection = TlsConnection::open(&server);
-    assert!(connection.is_answered());
+    assert!(connection.is_served());
     assert!(server.process.signal_and_wait("TERM").success());
     let output = connection.remaining_output();
     assert!(!output.contains("unexpected eof"), "{output}");
@@ -67,11 +67,11 @@ fn a_shutdown_sends_close_notify() {
 fn a_replaced_certificate_applies_to_new_connections_only() {
     let mut server = tls_server("rotation", false);
     let mut connection = TlsConnection::open(&server);
-    assert!(connection.is_answered() && is_trusted(&server));
+    assert!(connection.is_served() && is_trusted(&server));
     // Replaces the same files. curl trusts only the new authority.
     server.authority = Authority::make(&server.folder);
     while !is_trusted(&server) {}
-    assert!(connection.is_answered(), "the open connection is not affected");
+    assert!(connection.is_served(), "the open connection is not affected");
 
     fs::write(server.folder.join("server.key"), "no key").unwrap();
     let admin = server.process.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();

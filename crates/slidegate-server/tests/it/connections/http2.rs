@@ -32,7 +32,7 @@ fn frames_until_close(client: &mut Client) -> Vec<Frame> {
 }
 
 #[test]
-fn a_client_that_only_answers_pings_times_out() {
+fn a_client_that_only_acknowledges_pings_times_out() {
     let server = server_with_short_timeout();
     frames_until_close(&mut Client::connect(server.address, 65_535));
     let mut client = Client::connect(server.address, 65_535);
@@ -63,7 +63,7 @@ fn an_unread_response_times_out_although_others_are_read() {
     let server = server_with_short_timeout();
     let mut client = Client::connect(server.address, 0);
     client.send_request(1, "/v1/peek", &batch());
-    let mut is_answered = |stream: u32| {
+    let mut gets_response = |stream: u32| {
         client.send_request(stream, "/v1/peek", BODY);
         for window in [0, stream] {
             client.add_window(window, 10_000);
@@ -76,7 +76,7 @@ fn an_unread_response_times_out_although_others_are_read() {
             }
         }
     };
-    assert!((1..100_000).any(|number| !is_answered(2 * number + 1)), "the connection is still open");
+    assert!((1..100_000).any(|number| !gets_response(2 * number + 1)), "the connection is still open");
 }
 
 #[test]

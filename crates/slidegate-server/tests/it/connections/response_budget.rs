@@ -46,7 +46,7 @@ fn send_batch(address: SocketAddr, lines: &str) -> TcpStream {
 }
 
 /// Reads the status: 200 if the budget admitted the response, else 503.
-fn is_answered(stream: &mut TcpStream) -> bool {
+fn is_admitted(stream: &mut TcpStream) -> bool {
     let mut first = [0; 12];
     stream.read_exact(&mut first).unwrap();
     match &first {
@@ -56,7 +56,7 @@ fn is_answered(stream: &mut TcpStream) -> bool {
     }
 }
 
-fn is_answered_over_http2(client: &mut Client) -> bool {
+fn is_admitted_over_http2(client: &mut Client) -> bool {
     // The window of one byte is enough to distinguish a batch from an error.
     let mut body = Vec::new();
     while body.is_empty() {
@@ -71,9 +71,9 @@ fn is_answered_over_http2(client: &mut Client) -> bool {
 fn exhaust_budget<T>(server: &ServeProcess, mut send: impl FnMut() -> (T, bool)) {
     let mut clients = Vec::new();
     loop {
-        let (client, is_answered) = send();
+        let (client, is_admitted) = send();
         clients.push(client);
-        if !is_answered {
+        if !is_admitted {
             break;
         }
         assert!(clients.len() < 50, "the budget is never exhausted");
@@ -96,16 +96,16 @@ fn large_responses_share_a_budget() {
     for lines in HEADER_LINES {
         exhaust_budget(&server, || {
             let mut stream = send_batch(server.address(), lines);
-            let is_answered = is_answered(&mut stream);
-            (stream, is_answered)
+            let is_admitted = is_admitted(&mut stream);
+            (stream, is_admitted)
         });
         while peek_batch().status != 200 {}
     }
     exhaust_budget(&server, || {
         let mut client = Client::connect(server.address(), 1);
         client.send_request(1, "/v1/peek", &batch());
-        let is_answered = is_answered_over_http2(&mut client);
-        (client, is_answered)
+        let is_admitted = is_admitted_over_http2(&mut client);
+        (client, is_admitted)
     });
     while peek_batch().status != 200 {}
 }

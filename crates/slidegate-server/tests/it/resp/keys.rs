@@ -187,7 +187,7 @@ fn keys_are_found_and_deleted_in_redis_and_in_postgres() {
     keys_over(&(postgres.url() + "?budget_ms=20000"));
 }
 
-/// A fallback knows nothing of the store's counts.
+/// A fallback has none of the store's counts.
 #[test]
 fn commands_for_keys_fail_while_the_store_is_unavailable() {
     let redis = Server::start(Flavour::Redis);

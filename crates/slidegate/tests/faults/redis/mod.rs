@@ -103,7 +103,7 @@ async fn connect(url: &str) -> StoreLimiter<RedisStore> {
     backend::connect::<Redis>(url).await
 }
 
-/// The store knows then that the server is unreachable, and fails requests without a round trip.
+/// The store has detected that the server is unreachable, and fails requests without a round trip.
 #[tokio::test]
 async fn a_stopped_server_is_sent_no_further_requests() {
     let server = Redis::start();
@@ -173,11 +173,11 @@ async fn a_foreign_value_fails_only_its_own_key() {
     {
         server.command(&["DEL", &name]);
         server.command(overwrite);
-        let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
-        assert!(answers[0].as_ref().unwrap().is_allowed());
-        let error = answers[1].as_ref().unwrap_err();
+        let responses = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
+        assert!(responses[0].as_ref().unwrap().is_allowed());
+        let error = responses[1].as_ref().unwrap_err();
         assert!(!error.is_transient(), "{overwrite:?}: {error}");
-        assert!(answers[2].as_ref().unwrap().is_allowed());
+        assert!(responses[2].as_ref().unwrap().is_allowed());
     }
     // A reset repairs the key.
     let _ = limiter.reset(policy.key("a")).await.unwrap();

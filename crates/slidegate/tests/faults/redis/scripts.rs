@@ -41,9 +41,9 @@ async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
     };
     let mut before = 0;
     for round in 0..100 {
-        let answers = limiter.check_many(&[policy.key("hot"); 500]).await;
-        for (place, answer) in answers.into_iter().enumerate() {
-            match answer {
+        let responses = limiter.check_many(&[policy.key("hot"); 500]).await;
+        for (place, response) in responses.into_iter().enumerate() {
+            match response {
                 Ok(decision) => {
                     let used = decision.quotas()[0].used;
                     assert_eq!(used, before + 1, "round {round}, place {place}");
@@ -81,23 +81,23 @@ async fn scripts_flushed_under_load_lose_no_decision() {
         .map(|_| {
             let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
             tokio::spawn(async move {
-                let mut answered = 0;
-                while answered < 100 {
+                let mut allowed = 0;
+                while allowed < 100 {
                     match limiter.check(policy.key("hot")).await {
-                        Ok(decision) => answered += u64::from(decision.is_allowed()),
+                        Ok(decision) => allowed += u64::from(decision.is_allowed()),
                         // Flushed four times in a row between a load and its use: nothing was spent.
                         Err(error) => assert!(error.is_transient() && !error.may_have_counted(), "{error}"),
                     }
                 }
-                answered
+                allowed
             })
         })
         .collect();
-    let mut answered = 0;
+    let mut allowed = 0;
     for caller in callers {
-        answered += caller.await.unwrap();
+        allowed += caller.await.unwrap();
     }
     is_stopped.store(true, Relaxed);
     assert!(flushing.await.unwrap() > 0);
-    assert_eq!((answered, used(&limiter, policy.key("hot")).await), (2000, 2000), "each counts once");
+    assert_eq!((allowed, used(&limiter, policy.key("hot")).await), (2000, 2000), "each counts once");
 }

@@ -49,8 +49,8 @@ pub(crate) async fn a_batch_that_is_cut_keeps_its_received_responses<B: Backend>
     // calls are still being sent.
     proxy.end_reply_after(B::PART_OF_REPLIES);
     let decided = limiter.check_many(&checks).await;
-    let answered = decided.iter().filter(|decision| decision.is_ok()).count();
-    assert!((64..1000).contains(&answered) && answered % 64 == 0, "{answered}");
+    let succeeded = decided.iter().filter(|decision| decision.is_ok()).count();
+    assert!((64..1000).contains(&succeeded) && succeeded % 64 == 0, "{succeeded}");
     for error in decided.iter().filter_map(|decision| decision.as_ref().err()) {
         assert!(error.may_have_counted(), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Connections that break, that are opened again, or that are never answered.
+//! Connections that break, that are opened again, or that never get a reply.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ pub(crate) async fn the_store_reconnects_before_the_next_request<B: Backend>() {
     let limiter = connect_within::<B>(BUDGET, &B::url_at(proxy.address())).await;
     let policy = policy("1000/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    proxy.refuse();
+    proxy.refuse_connections();
     proxy.cut();
     wait_for_unsent_error(&limiter, policy.key("a")).await;
     let bytes = proxy.bytes_to_client();

@@ -68,11 +68,11 @@ pub(crate) async fn a_full_queue_rejects_requests_at_once<B: Backend>() {
         assert_eq!(error.to_string(), expected);
     }
     proxy.pass();
-    let mut answered = 0;
-    while let Some(answer) = callers.join_next().await {
-        answered += usize::from(answer.unwrap().is_ok());
+    let mut decided = 0;
+    while let Some(response) = callers.join_next().await {
+        decided += usize::from(response.unwrap().is_ok());
     }
-    assert!((4..=B::MAX_ACCEPTED).contains(&answered), "{answered} of 100 were queued");
+    assert!((4..=B::MAX_ACCEPTED).contains(&decided), "{decided} of 100 were queued");
 }
 
 /// The errors state precisely which requests were sent, also under a budget that is shorter than the store's.
@@ -91,8 +91,8 @@ pub(crate) async fn a_request_that_times_out_in_the_queue_is_never_sent<B: Backe
         callers.spawn(async move { limiter.check(policy.key("a")).await });
     }
     let mut sent = 0;
-    while let Some(answer) = callers.join_next().await {
-        let error = answer.unwrap().unwrap_err();
+    while let Some(response) = callers.join_next().await {
+        let error = response.unwrap().unwrap_err();
         assert!(error.is_transient() && error.is_late(), "{error}");
         sent += u64::from(error.may_have_counted());
     }

@@ -139,7 +139,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
                 Parsed::Plain(request, length) => {
                     self.routes.decide_plain(&mut self.reply, &request).await;
                     (consumed, responses) = (consumed + length, responses + 1);
-                    // No request after the last response gets one, so a drain first responds to all received requests.
+                    // Requests after the last response stay unserved, so a drain first serves all requests that have arrived.
                     let is_last = match self.stop.phase() {
                         StopPhase::Running => false,
                         StopPhase::Draining => consumed == bytes.len(),
