@@ -11,7 +11,6 @@ mod limited;
 mod not_allowed;
 mod pause;
 mod payment;
-mod response_headers;
 mod rules;
 mod service;
 mod tier;
