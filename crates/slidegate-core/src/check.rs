@@ -2,7 +2,7 @@
 
 use crate::policy::Policy;
 
-/// One request of a key under a policy, built by [`Policy::key`].
+/// One request of a key under a policy, built by [`Policy::key`] and [`cost`](Self::cost).
 ///
 /// ```
 /// use slidegate_core::Policy;
@@ -13,6 +13,7 @@ use crate::policy::Policy;
 /// # Ok::<(), slidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Check<'a> {
     /// The policy that applies to the key.
     pub policy: &'a Policy,
@@ -24,7 +25,7 @@ pub struct Check<'a> {
 
 impl Check<'_> {
     /// Returns the request with another cost.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
@@ -34,7 +35,7 @@ impl Check<'_> {
 
 impl Policy {
     /// Returns a request of `key` under this policy, with a cost of 1.
-    #[inline]
+    #[inline(always)]
     pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
         Check { policy: self, key: key.as_ref(), cost: 1 }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slidegate::headers::HeaderStyle;
 use slidegate::store::Operation;
-use slidegate::{Check, Decision, MAX_WINDOW_MS, Policy, Verb};
+use slidegate::{Decision, MAX_WINDOW_MS, Policy, Verb};
 use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec};
 
 use crate::policies::{Policies, PolicyView};
@@ -72,7 +72,7 @@ impl<'a> Selection<'a> {
 
     /// Returns the operation, ready for [`Engine::decide`](crate::Engine::decide).
     pub fn prepared(&self) -> Prepared<'_> {
-        let check = Check { policy: self.policy.policy(), key: self.key, cost: self.cost };
+        let check = self.policy.policy().key(self.key).cost(self.cost);
         Prepared { path: self.path, ..Prepared::new(Operation::new(self.verb, check), self.policy.metrics()) }
     }
 }

@@ -21,13 +21,20 @@ pub struct PeerAddress(pub SocketAddr);
 /// counts, by default 64 bits, because a client can use all addresses of its network.
 ///
 /// ```
+/// use http::{HeaderMap, HeaderValue};
 /// use slidegate::address::ClientAddress;
 ///
 /// // Behind proxies in these networks.
 /// let behind_proxies = ClientAddress::behind(["10.0.0.0/8".parse()?, "::1/128".parse()?]);
 /// // Behind exactly two proxies, wherever they are.
 /// let behind_two = ClientAddress::hops(2);
-/// # let _ = (behind_proxies, behind_two);
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.9, 10.0.0.2"));
+/// let address = |source: &ClientAddress, peer: &str| source.find(peer.parse().ok(), &headers);
+/// assert_eq!(address(&behind_proxies, "10.0.0.1"), Some("203.0.113.9".parse()?));
+/// assert_eq!(address(&behind_proxies, "198.51.100.7"), Some("198.51.100.7".parse()?), "not a proxy");
+/// assert_eq!(address(&behind_two, "10.0.0.1"), Some("203.0.113.9".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -87,7 +94,8 @@ impl ClientAddress {
         }
     }
 
-    /// Returns the client's address for a request from `peer`.
+    /// Returns the significant part of the client's address for a request from `peer`, or `None` if it is unknown. Without a
+    /// peer, only [`hops`](Self::hops) and [`header`](Self::header) have a result.
     #[inline]
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let found = match &self.source {

@@ -101,7 +101,7 @@
 //! | `redis` | the URLs `redis://…`, `rediss://…`, `valkey://…` and those of sentinels, clusters and Unix sockets |
 //! | `postgres` | the URL `postgres://…` |
 //! | `resilience` | time budget, fallback with circuit breaker, denial cache, retry jitter, modes and key lists |
-//! | `http` | styles of rate-limit headers, and client addresses behind proxies |
+//! | `http` | rate-limit headers of responses in several styles, and client addresses behind proxies, without tower |
 //! | `tower` | layers for services and clients of [tower](https://docs.rs/tower) |
 //! | `axum`, `tonic` | client addresses and routes of these frameworks |
 //!
@@ -157,7 +157,7 @@ struct CrateReadme;
 struct Readme;
 
 /// Runs the examples of the library guide as tests.
-#[cfg(all(doctest, feature = "redis"))]
+#[cfg(all(doctest, feature = "http", feature = "redis"))]
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryGuide;
 

@@ -174,7 +174,7 @@ fn a_key_that_is_allowed_again_is_evicted_before_denied_keys() {
         let texts = check.policy.quotas().iter().map(ToString::to_string);
         let raised: Vec<String> = texts.map(|text| format!("9{text}")).collect();
         let raised = policy(&raised.iter().map(String::as_str).collect::<Vec<_>>());
-        store.spend(Check { policy: &raised, ..check });
+        store.spend(raised.key(check.key).cost(check.cost));
     };
     for quotas in FORMS {
         for again in [refund as fn(&TestStore, Check<'_>), raise] {

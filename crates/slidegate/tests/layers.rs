@@ -167,7 +167,7 @@ fn a_budget_reaches_the_store_without_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let recording = Recording::new(false);
     let budgets = Arc::clone(&recording.budgets);
-    let rule = FailureRule { budget: LONG, ..FailureRule::default() };
+    let rule = FailureRule::default().budget(LONG);
     let fallback = Fallback::builder(recording).budget(OWN).policy("slow", rule).build().unwrap();
     for name in ["api", "slow"] {
         let policy = Policy::parse(name, ["3/1m"]).unwrap();

@@ -82,10 +82,8 @@ impl DegradeOverride {
             return None;
         }
 
-        Some(FailureRule {
-            on_failure: self.on_failure.unwrap_or(default.on_failure),
-            budget: self.budget.unwrap_or(default.budget),
-        })
+        let rule = FailureRule::new(self.on_failure.unwrap_or(default.on_failure));
+        Some(rule.budget(self.budget.unwrap_or(default.budget)))
     }
 }
 
@@ -117,11 +115,9 @@ fn degrade(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> DegradeConfig 
 impl DegradeConfig {
     /// Returns the failure rule of policies without their own, for the store at `url`.
     pub fn default_rule(&self, url: &StoreUrl) -> FailureRule {
-        FailureRule {
-            on_failure: self.on_failure,
-            // The URL is specific to this store, hence its budget takes precedence.
-            budget: url.budget().or(self.budget).unwrap_or(FailureRule::default().budget),
-        }
+        let rule = FailureRule::new(self.on_failure);
+        // The URL is specific to this store, hence its budget takes precedence.
+        url.budget().or(self.budget).map_or(rule, |budget| rule.budget(budget))
     }
 
     /// Returns whether both have the same values for policies without their own.

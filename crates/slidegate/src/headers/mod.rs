@@ -1,17 +1,16 @@
 //! Rate-limit headers. Those of draft-ietf-httpapi-ratelimit-headers are structured-field lists.
 
 #[cfg(feature = "http")]
+mod response_headers;
+#[cfg(feature = "http")]
 mod style;
 
 use slidegate_core::{Decision, Policy, QuotaReport};
 
+#[cfg(feature = "tower")]
+pub(crate) use self::response_headers::ResponseHeaders;
 #[cfg(feature = "http")]
 pub use self::style::{HeaderStyle, PolicyHeaders};
-#[cfg(feature = "tower")]
-pub(crate) use self::style::{
-    ItemNumbers, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT, RATE_LIMIT_POLICY,
-    with_limit_list,
-};
 
 /// Returns the HTTP headers of a decision: `ratelimit-policy`, `ratelimit` and, for a denial with a retry time,
 /// `retry-after`. Names are in lower case, as HTTP/2 requires; values are ASCII.
@@ -54,7 +53,7 @@ pub fn retry_after_seconds(decision: &Decision) -> Option<u64> {
 }
 
 /// Returns the value of `ratelimit-policy`.
-pub(crate) fn policy_list(policy: &Policy) -> String {
+fn policy_list(policy: &Policy) -> String {
     list(
         policy,
         policy.quotas().iter().map(|quota| [quota.limit(), whole_seconds(quota.window_ms())]),
@@ -103,13 +102,13 @@ fn comma(index: usize) -> &'static str {
 }
 
 /// Converts milliseconds to seconds, rounded up.
-pub(crate) fn whole_seconds(ms: u64) -> u64 {
+fn whole_seconds(ms: u64) -> u64 {
     ms.div_ceil(1000)
 }
 
 /// Returns a structured-field string, which holds printable ASCII only. Other characters in a name become `?`.
 #[cfg(feature = "http")]
-pub(crate) fn sf_string(name: &str) -> String {
+fn sf_string(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     push_sf_string(&mut text, name);
     text

@@ -6,11 +6,11 @@ use slidegate_core::{Decision, Policy, QuotaReport};
 
 use super::{policy_list, retry_after_seconds, sf_string, whole_seconds};
 
-pub(crate) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-pub(crate) const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(crate) const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(crate) const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub(super) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Style of the rate-limit headers. A denial that ends has `retry-after` in all styles except [`None`](Self::None).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,7 @@ impl HeaderStyle {
         if !decision.is_counted() {
             return;
         }
+        policy.assert_match(decision);
         match self {
             Self::None => return,
             Self::Draft => {
@@ -60,15 +61,15 @@ impl HeaderStyle {
 }
 
 /// Numbers of the tightest quota in the headers of the legacy styles.
-pub(crate) struct LegacyNumbers {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
+pub(super) struct LegacyNumbers {
+    pub(super) limit: u64,
+    pub(super) remaining: u64,
     /// Time at which all units are available again, in seconds since the epoch or from now.
-    pub(crate) reset: u64,
+    pub(super) reset: u64,
 }
 
 impl LegacyNumbers {
-    pub(crate) fn new(style: HeaderStyle, decision: &Decision, now_ms: u64) -> Self {
+    pub(super) fn new(style: HeaderStyle, decision: &Decision, now_ms: u64) -> Self {
         let tightest = decision.tightest();
         let base_ms = if style == HeaderStyle::LegacyEpoch { now_ms } else { 0 };
         Self {
@@ -79,8 +80,24 @@ impl LegacyNumbers {
     }
 }
 
-/// Constant parts of the rate-limit headers under a policy.
-#[derive(Debug)]
+/// Constant parts of the rate-limit headers under a policy, or under one of its tiers. Compute them once and keep them.
+///
+/// ```
+/// use http::HeaderMap;
+/// use slidegate::headers::{HeaderStyle, PolicyHeaders};
+/// use slidegate::{Limiter, ManualClock};
+///
+/// let clock = ManualClock::at(0);
+/// let api = Limiter::builder("api").quotas(["1/1m fixed-window"]).clock(clock).in_memory()?;
+/// let policy = PolicyHeaders::new(api.policy());
+///
+/// let mut response = HeaderMap::new();
+/// HeaderStyle::Draft.write(&mut response, &policy, &api.check_now("user:1")?, 0);
+/// assert_eq!(response["ratelimit-policy"], r#""1/1m";q=1;w=60"#);
+/// assert_eq!(response["ratelimit"], r#""1/1m";r=0;t=60"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
 pub struct PolicyHeaders {
     header: HeaderValue,
     /// Quoted name of each quota, after a comma except for the first.
@@ -102,19 +119,33 @@ impl PolicyHeaders {
     }
 
     /// Value of `ratelimit-policy`.
-    #[cfg(feature = "tower")]
-    pub(crate) fn policy_header(&self) -> &HeaderValue {
+    pub(super) fn policy_header(&self) -> &HeaderValue {
         &self.header
     }
 
+    /// Whether the policy has a single quota.
+    #[inline(always)]
+    pub(super) fn has_one_quota(&self) -> bool {
+        self.names.len() == 1
+    }
+
+    /// Checks in debug builds that the decision has a report for each quota. Lists of another policy would be wrong or cut.
+    #[inline(always)]
+    pub(super) fn assert_match(&self, decision: &Decision) {
+        debug_assert_eq!(
+            self.names.len(),
+            decision.quotas().len(),
+            "the headers of a decision need the `PolicyHeaders` of its policy"
+        );
+    }
+
     /// Length of the first quota's quoted name, with which the value of `ratelimit-policy` starts.
-    #[cfg(feature = "tower")]
-    pub(crate) fn first_name_bytes(&self) -> usize {
+    pub(super) fn first_name_bytes(&self) -> usize {
         self.names[0].len()
     }
 
     /// Passes the value of `ratelimit` to `use_value`.
-    pub(crate) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
+    pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
         let names = self.names.iter().map(String::as_bytes);
         with_limit_list(names.zip(decision.quotas().iter().map(ItemNumbers::from)), use_value)
     }
@@ -130,9 +161,9 @@ const STACK_BYTES: usize = 128;
 
 /// Parameters of an item: remaining units, and the wait until there are more.
 #[derive(Clone, Copy)]
-pub(crate) struct ItemNumbers {
-    pub(crate) remaining: u64,
-    pub(crate) wait_seconds: u64,
+pub(super) struct ItemNumbers {
+    pub(super) remaining: u64,
+    pub(super) wait_seconds: u64,
 }
 
 impl From<&QuotaReport> for ItemNumbers {
@@ -143,7 +174,7 @@ impl From<&QuotaReport> for ItemNumbers {
 
 /// Passes a list to `use_list`. Built without formatting machinery and without an allocation, because it differs for each
 /// response. Each item has a quoted name, after a comma except for the first.
-pub(crate) fn with_limit_list<'n, T>(
+pub(super) fn with_limit_list<'n, T>(
     items: impl Iterator<Item = (&'n [u8], ItemNumbers)> + Clone,
     use_list: impl FnOnce(&[u8]) -> T,
 ) -> T {

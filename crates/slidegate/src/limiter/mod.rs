@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision, Policy, Quota, Verb};
+use slidegate_core::{Decision, Policy, Quota, Verb};
 
 pub use self::builder::LimiterBuilder;
 pub(crate) use self::fast_path::FastPath;
@@ -281,7 +281,7 @@ impl Limiter {
 impl LimiterTier {
     #[inline(always)]
     fn operation<'a>(&'a self, verb: Verb, request: &Request<'a>) -> Operation<'a> {
-        Operation::new(verb, Check { policy: &self.policy, key: request.key, cost: request.cost })
+        Operation::new(verb, self.policy.key(request.key).cost(request.cost))
     }
 }
 

@@ -34,8 +34,9 @@ impl OnFailure {
     }
 }
 
-/// Failure handling of one policy.
+/// Failure handling of one policy, built by [`new`](Self::new) and [`budget`](Self::budget).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FailureRule {
     /// Handling of a request that the store does not decide.
     pub on_failure: OnFailure,
@@ -43,9 +44,22 @@ pub struct FailureRule {
     pub budget: Duration,
 }
 
+impl FailureRule {
+    /// Creates a rule with the default budget of 20 ms.
+    pub const fn new(on_failure: OnFailure) -> Self {
+        Self { on_failure, budget: DEFAULT_BUDGET }
+    }
+
+    /// Sets the time within which the store must respond.
+    #[must_use]
+    pub const fn budget(self, budget: Duration) -> Self {
+        Self { budget, ..self }
+    }
+}
+
 impl Default for FailureRule {
     fn default() -> Self {
-        Self { on_failure: OnFailure::default(), budget: DEFAULT_BUDGET }
+        Self::new(OnFailure::default())
     }
 }
 

@@ -69,11 +69,9 @@ impl Protection {
     }
 
     fn default_rule(&self, url_budget: Option<Duration>) -> FailureRule {
-        FailureRule {
-            on_failure: self.on_failure.unwrap_or_default(),
-            // The URL is specific to this store, hence its budget takes precedence.
-            budget: url_budget.or(self.budget).unwrap_or(FailureRule::default().budget),
-        }
+        let rule = FailureRule::new(self.on_failure.unwrap_or_default());
+        // The URL is specific to this store, hence its budget takes precedence.
+        url_budget.or(self.budget).map_or(rule, |budget| rule.budget(budget))
     }
 
     /// Returns the longest time that a call of the store may take; `None` without a fallback, which sets the times.
@@ -255,7 +253,7 @@ mod tests {
         protection.budget = Some(own);
         assert_eq!(protection.longest_budget(None), Some(own));
         assert_eq!(protection.longest_budget(Some(url)), Some(url));
-        protection.rules.insert("slow".to_owned(), FailureRule { budget: rule, ..FailureRule::default() });
+        protection.rules.insert("slow".to_owned(), FailureRule::default().budget(rule));
         assert_eq!(protection.longest_budget(Some(url)), Some(rule));
     }
 }

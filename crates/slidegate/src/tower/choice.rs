@@ -28,8 +28,7 @@ pub(super) enum TierChoice {
 
 /// Tiers of a limiter.
 pub(super) struct NamedTiers {
-    /// `None` for a layer that was built without one, which has no tiers.
-    limiter: Option<Limiter>,
+    limiter: Limiter,
     tiers: foldhash::HashMap<String, Tier>,
     name: TierName,
     /// Choice for requests without a named tier.
@@ -38,12 +37,9 @@ pub(super) struct NamedTiers {
 
 impl TierChoice {
     /// Returns the choice of the limiter's tier that `name` returns, and of `self` for requests without a named tier.
-    pub(super) fn named(self, limiter: Option<Limiter>, name: TierName) -> Self {
-        let mut tiers = foldhash::HashMap::<String, Tier>::default();
-        if let Some(limiter) = &limiter {
-            let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
-            tiers.extend(limiter.tier_policies().map(of));
-        }
+    pub(super) fn named(self, limiter: Limiter, name: TierName) -> Self {
+        let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
+        let tiers = limiter.tier_policies().map(of).collect();
         Self::Named(Arc::new(NamedTiers { limiter, tiers, name, otherwise: self }))
     }
 
@@ -73,17 +69,6 @@ impl NamedTiers {
         let otherwise = self.otherwise.tier(request)?;
         let Some(name) = (self.name)(request) else { return Some(otherwise) };
         let tier = self.tiers.get(name).map(Cow::Borrowed);
-        Some(tier.ok_or_else(|| self.unknown_tier(name)))
-    }
-
-    #[cold]
-    fn unknown_tier(&self, name: &str) -> StoreError {
-        match &self.limiter {
-            Some(limiter) => limiter.unknown_tier(name),
-            None => StoreError::usage(format!(
-                "tier {name:?}: only a layer built by `new` has tiers; build the layer from a `Limiter` with this \
-                 tier, or remove `tier`"
-            )),
-        }
+        Some(tier.ok_or_else(|| self.limiter.unknown_tier(name)))
     }
 }

@@ -30,6 +30,12 @@ impl<'a> RequestHead<'a> {
         }
         self.uri.path()
     }
+
+    /// Returns the significant part of the client's address, or `None` if it is unknown. The peer comes from the extensions.
+    #[inline]
+    pub fn client_address(&self, source: &ClientAddress) -> Option<IpAddr> {
+        source.find(peer(self).map(|peer| peer.ip()), self.headers)
+    }
 }
 
 impl<'a, B> From<&'a Request<B>> for RequestHead<'a> {
@@ -51,14 +57,6 @@ impl<'a> From<&'a Parts> for RequestHead<'a> {
             headers: &parts.headers,
             extensions: &parts.extensions,
         }
-    }
-}
-
-impl ClientAddress {
-    /// Returns the significant part of the client's address, or `None` if it is unknown.
-    #[inline]
-    pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
-        self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
 }
 
@@ -99,7 +97,7 @@ mod tests {
         let addresses: Vec<SocketAddr> =
             (1..=3).map(|last| SocketAddr::from(([10, 0, 0, last], 80))).collect();
         let mut request = Request::new(());
-        let found = |request: &Request<()>| ClientAddress::peer().of(&request.into());
+        let found = |request: &Request<()>| RequestHead::from(request).client_address(&ClientAddress::peer());
         assert_eq!(found(&request), None);
         request.extensions_mut().insert(MockConnectInfo(addresses[0]));
         assert_eq!(found(&request), Some(addresses[0].ip()));

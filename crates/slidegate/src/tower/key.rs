@@ -79,7 +79,7 @@ impl Key {
     /// Counts per client address.
     pub fn address(source: ClientAddress) -> Self {
         let address = Some(source.clone());
-        let key = Self::sync(move |request| source.of(request).map(KeyBytes::from));
+        let key = Self::sync(move |request| request.client_address(&source).map(KeyBytes::from));
         Self { address, ..key }
     }
 
@@ -180,7 +180,7 @@ impl Key {
     #[inline(always)]
     pub(super) fn find_now<'a>(&'a self, request: &'a RequestHead<'a>) -> Option<Extracted<'a>> {
         match &self.address {
-            Some(source) => Some(Extracted::Now(source.of(request).map(KeyBytes::from))),
+            Some(source) => Some(Extracted::Now(request.client_address(source).map(KeyBytes::from))),
             None => self.is_sync.then(|| self.find(request)),
         }
     }

@@ -10,6 +10,7 @@ use tower_layer::Layer;
 use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
+use super::limiter_store::LimiterStore;
 use super::not_allowed::NotAllowed;
 use super::payment::Payment;
 use super::rules::{MissingKey, Rules};
@@ -18,7 +19,6 @@ use super::tier::Tier;
 use crate::address::ClientAddress;
 use crate::headers::HeaderStyle;
 use crate::limiter::Limiter;
-use crate::stack::StoreStack;
 use crate::store::{Store, StoreLimiter};
 
 /// Limits the requests of any [`tower`](tower_service::Service) service: axum, tonic, hyper.
@@ -35,31 +35,40 @@ use crate::store::{Store, StoreLimiter};
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RateLimitLayer<S = Arc<StoreStack>> {
+pub struct RateLimitLayer<S = LimiterStore> {
     rules: Arc<Rules<S>>,
 }
 
 impl RateLimitLayer {
     /// Applies the limiter's policy to every request, by default per client address.
     pub fn new(limiter: Limiter) -> Self {
-        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
-        let mut layer = Self::over(store, Tier::over(limiter.store(), limiter.policy()));
-        if let Some(rules) = Arc::get_mut(&mut layer.rules) {
-            rules.limiter_of_tiers = Some(limiter);
-        }
-        layer
+        let tier = Tier::over(limiter.store(), limiter.policy());
+        Self::over(Arc::new(StoreLimiter::new(LimiterStore(limiter))), tier)
     }
 
     /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
     ///
-    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is rejected with 503, and
-    /// [`Undecided`](super::Undecided) in the extensions of its response names the known tiers.
+    /// A request with an unknown tier is rejected with 503, and [`Undecided`](super::Undecided) in the extensions of its
+    /// response names the known tiers.
+    ///
+    /// Only a layer built by [`new`](Self::new) has this method; one [over](Self::over) a store has no tiers:
+    ///
+    /// ```compile_fail,E0599
+    /// # use std::sync::Arc;
+    /// # use slidegate::Policy;
+    /// # use slidegate::store::{MemoryStore, StoreLimiter};
+    /// # use slidegate::tower::RateLimitLayer;
+    /// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
+    /// let layer = RateLimitLayer::over(limiter, Policy::parse("api", ["100/1m"])?).tier(|_| None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tier(
         self,
         tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| {
-            rules.choice = rules.choice.clone().named(rules.limiter_of_tiers.clone(), Arc::new(tier));
+            let limiter = rules.limiter.store().0.clone();
+            rules.choice = rules.choice.clone().named(limiter, Arc::new(tier));
         })
     }
 }
@@ -83,7 +92,6 @@ impl<S: Store> RateLimitLayer<S> {
         Self {
             rules: Arc::new(Rules {
                 limiter,
-                limiter_of_tiers: None,
                 choice,
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),

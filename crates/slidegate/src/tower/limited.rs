@@ -5,10 +5,9 @@ use std::sync::Arc;
 use http::Response;
 use slidegate_core::{Decision, Source};
 
-use super::response_headers::ResponseHeaders;
 use super::tier::Tier;
-use crate::clock::Clock;
-use crate::headers::HeaderStyle;
+use crate::headers::{HeaderStyle, ResponseHeaders};
+use crate::store::Store;
 
 /// Decision about a request, in the extensions of its response, for logging.
 ///
@@ -40,14 +39,15 @@ pub(super) struct Annotator {
 }
 
 impl Annotator {
-    pub(super) fn new(style: HeaderStyle, records_all: bool, clock: &dyn Clock) -> Self {
+    /// Creates an annotator for a decision at the time of the store's clock.
+    pub(super) fn new(style: HeaderStyle, records_all: bool, store: &impl Store) -> Self {
         // Only this style contains a time, namely that of the decision; the response may take long.
-        let now_ms = if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 };
+        let now_ms = if style == HeaderStyle::LegacyEpoch { store.clock().now_ms() } else { 0 };
         Self { style, records_all, now_ms }
     }
 
     pub(super) fn annotate<B>(self, response: &mut Response<B>, limited: Limited) {
-        self.style.write(response.headers_mut(), &limited.tier, &limited.decision, self.now_ms);
+        self.style.write(response.headers_mut(), limited.tier.headers(), &limited.decision, self.now_ms);
         if self.records(&limited.decision) {
             record(response, limited);
         }
@@ -56,7 +56,7 @@ impl Annotator {
     /// Prepares the annotation of a response that is not there yet.
     #[inline(always)]
     pub(super) fn annotation(self, tier: &Tier, decision: &Decision) -> Annotation {
-        let headers = ResponseHeaders::new(self.style, tier, decision, self.now_ms);
+        let headers = ResponseHeaders::new(self.style, tier.headers(), decision, self.now_ms);
         Annotation { headers, limited: self.records(decision).then(|| boxed(tier, decision)) }
     }
 

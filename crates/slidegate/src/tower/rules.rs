@@ -11,7 +11,6 @@ use super::key::Key;
 use super::not_allowed::NotAllowed;
 use super::payment::Payment;
 use crate::headers::HeaderStyle;
-use crate::limiter::Limiter;
 use crate::store::StoreLimiter;
 
 /// Handling of a request without a key.
@@ -34,8 +33,6 @@ pub(super) type NotAllowedResponse =
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
     pub(super) limiter: Arc<StoreLimiter<S>>,
-    /// Limiter whose tiers requests can have.
-    pub(super) limiter_of_tiers: Option<Limiter>,
     pub(super) choice: TierChoice,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
@@ -50,7 +47,6 @@ impl<S> Clone for Rules<S> {
     fn clone(&self) -> Self {
         Self {
             limiter: Arc::clone(&self.limiter),
-            limiter_of_tiers: self.limiter_of_tiers.clone(),
             choice: self.choice.clone(),
             key: self.key.clone(),
             missing_key: self.missing_key,

@@ -181,7 +181,7 @@ impl<S: Store> Rules<S> {
 
     /// Creates an annotator for a decision at the current time.
     fn annotator(&self) -> Annotator {
-        Annotator::new(self.style, self.records_all, self.limiter.store().clock())
+        Annotator::new(self.style, self.records_all, self.limiter.store())
     }
 
     fn own_response(&self, reason: &NotAllowed<'_>, request: &RequestHead<'_>) -> OwnResponse {

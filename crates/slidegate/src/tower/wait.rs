@@ -10,19 +10,18 @@ use std::time::Duration;
 use http::header::HOST;
 use http::uri::Authority;
 use http::{Request, Response};
-use slidegate_core::{Check, Decision};
+use slidegate_core::{Check, Decision, Policy};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::choice::TierChoice;
+use super::choice::TierName;
 use super::head::RequestHead;
 use super::key::Key;
+use super::limiter_store::LimiterStore;
 use super::pause::Pauses;
 use super::payment::Before;
-use super::tier::Tier;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
-use crate::stack::StoreStack;
 use crate::store::{Store, StoreLimiter};
 
 /// Reason why a request was not sent, or why it failed.
@@ -82,18 +81,24 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct WaitLayer<S = Arc<StoreStack>> {
+pub struct WaitLayer<S = LimiterStore> {
     rules: Arc<Rules<S>>,
 }
 
 struct Rules<S> {
     limiter: Arc<StoreLimiter<S>>,
-    /// Limiter whose tiers requests can have.
-    limiter_of_tiers: Option<Limiter>,
-    choice: TierChoice,
+    policy: Policy,
+    tiers: Option<Tiers>,
     key: Key,
     max_wait: Duration,
     pauses: Pauses,
+}
+
+/// Tiers of a limiter, and the function that names the tier of a request.
+#[derive(Clone)]
+struct Tiers {
+    limiter: Limiter,
+    name: TierName,
 }
 
 impl WaitLayer {
@@ -101,32 +106,42 @@ impl WaitLayer {
     /// comes from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests
     /// of a tonic client, whose channel knows the host.
     pub fn new(limiter: Limiter, max_wait: Duration) -> Self {
-        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
-        let layer = Self::over(store, limiter.policy().clone(), max_wait);
-        layer.with(|rules| rules.limiter_of_tiers = Some(limiter))
+        let policy = limiter.policy().clone();
+        Self::over(Arc::new(StoreLimiter::new(LimiterStore(limiter))), policy, max_wait)
     }
 
-    /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
+    /// Chooses the limiter's tier of each request that has a key; `None` applies the quotas without a tier.
     ///
-    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is not sent; its error,
-    /// [`Undecided`](WaitError::Undecided), names the known tiers.
+    /// A request with an unknown tier is not sent; its error, [`Undecided`](WaitError::Undecided), names the known tiers.
+    ///
+    /// Only a layer built by [`new`](Self::new) has this method; one [over](Self::over) a store has no tiers:
+    ///
+    /// ```compile_fail,E0599
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use slidegate::Policy;
+    /// # use slidegate::store::{MemoryStore, StoreLimiter};
+    /// # use slidegate::tower::WaitLayer;
+    /// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
+    /// let layer = WaitLayer::over(limiter, Policy::parse("api", ["100/1m"])?, Duration::ZERO).tier(|_| None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn tier(
         self,
         tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| {
-            rules.choice = rules.choice.clone().named(rules.limiter_of_tiers.clone(), Arc::new(tier));
+            rules.tiers = Some(Tiers { limiter: rules.limiter.store().0.clone(), name: Arc::new(tier) });
         })
     }
 }
 
 impl<S: Store> WaitLayer<S> {
     /// Keeps requests under a policy as [`new`](WaitLayer::new) does, over a store of any type.
-    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
+    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: Policy, max_wait: Duration) -> Self {
         let key = Key::by(|request| Some(server_of(request)));
-        let choice = TierChoice::Fixed(policy.into());
         let pauses = Pauses::default();
-        Self { rules: Arc::new(Rules { limiter, limiter_of_tiers: None, choice, key, max_wait, pauses }) }
+        Self { rules: Arc::new(Rules { limiter, policy, tiers: None, key, max_wait, pauses }) }
     }
 
     /// Sets the key of requests in place of the host and port. Requests without a key are sent without a wait.
@@ -136,11 +151,11 @@ impl<S: Store> WaitLayer<S> {
 
     /// Returns a layer with other rules, and with pauses of its own.
     fn with(self, change: impl FnOnce(&mut Rules<S>)) -> Self {
-        let Rules { limiter, limiter_of_tiers, choice, key, max_wait, .. } = &*self.rules;
+        let Rules { limiter, policy, tiers, key, max_wait, .. } = &*self.rules;
         let mut rules = Rules {
             limiter: Arc::clone(limiter),
-            limiter_of_tiers: limiter_of_tiers.clone(),
-            choice: choice.clone(),
+            policy: policy.clone(),
+            tiers: tiers.clone(),
             key: key.clone(),
             max_wait: *max_wait,
             pauses: Pauses::default(),
@@ -210,6 +225,13 @@ impl<S, I: fmt::Debug> fmt::Debug for Wait<S, I> {
 }
 
 impl<S: Store> Rules<S> {
+    /// Returns the policy of a request, or an error if its tier is unknown.
+    fn policy(&self, request: &RequestHead<'_>) -> Result<&Policy, StoreError> {
+        let Some(Tiers { limiter, name }) = &self.tiers else { return Ok(&self.policy) };
+        let Some(name) = name(request) else { return Ok(&self.policy) };
+        limiter.tier_policy(name).ok_or_else(|| limiter.unknown_tier(name))
+    }
+
     /// Waits until a request with this check may be sent and `inner` is ready.
     async fn wait<I: Service<Q> + Clone, Q>(
         &self,
@@ -286,10 +308,11 @@ where
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let key = rules.key.find(&(&parts).into()).resolve().await;
-            let tier = rules.choice.tier(&(&parts).into()).transpose().map_err(WaitError::Undecided)?;
-            match (&key, &tier) {
-                (Some(key), Some(tier)) => rules.wait(tier.policy().key(&**key), &mut inner).await?,
-                _ => ready(&mut inner).await?,
+            if let Some(key) = &key {
+                let policy = rules.policy(&(&parts).into()).map_err(WaitError::Undecided)?;
+                rules.wait(policy.key(&**key), &mut inner).await?;
+            } else {
+                ready(&mut inner).await?;
             }
             let response = inner.call(Request::from_parts(parts, body)).await.map_err(WaitError::Inner)?;
             let (parts, body) = response.into_parts();

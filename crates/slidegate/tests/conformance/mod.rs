@@ -70,7 +70,7 @@ impl Reference {
     }
 
     fn execute_at(&mut self, operation: &Operation<'_>, moment: Moment) -> Decision {
-        let Operation { verb, check: Check { policy, key, cost }, .. } = *operation;
+        let Operation { verb, check: Check { policy, key, cost, .. }, .. } = *operation;
         let states = self.0.entry((policy.name().to_owned(), key.to_vec())).or_default();
         decide(states, policy, Action::at(verb, moment, cost)).0
     }

@@ -83,7 +83,7 @@ impl Load {
 async fn limiter<B: Backend>(server: &B, breaker: BreakerSettings) -> StoreLimiter<Fallback<B::Store>> {
     let mut fallback = Fallback::builder(server.connect().await).nodes(NODES).breaker(breaker);
     for on_failure in MODES {
-        fallback = fallback.policy(on_failure.name(), FailureRule { on_failure, budget: BUDGET });
+        fallback = fallback.policy(on_failure.name(), FailureRule::new(on_failure).budget(BUDGET));
     }
     StoreLimiter::new(fallback.build().unwrap())
 }

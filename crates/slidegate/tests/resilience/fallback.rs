@@ -59,7 +59,7 @@ async fn the_failure_reason_reflects_the_last_response_only() {
     for (failing, reason) in FAULTS {
         let clock = VirtualClock::new();
         let (store, fault) = store(clock);
-        let own = FailureRule { on_failure: OnFailure::Open, ..FailureRule::default() };
+        let own = FailureRule::new(OnFailure::Open);
         let store = Fallback::builder(store).policy("nightly", own).clock(clock).build().unwrap();
         let limiter = StoreLimiter::new(store);
         let (api, nightly) = (policy("api"), policy("nightly"));
@@ -104,10 +104,9 @@ async fn late_responses_open_the_breaker_unless_the_batch_is_large() {
 async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
     let clock = VirtualClock::new();
     for (fault, reason) in FAULTS {
-        let rule = |on_failure| FailureRule { on_failure, ..FailureRule::default() };
         let store = Fallback::builder(FaultyStore::new(clock, move || fault))
-            .policy("open", rule(OnFailure::Open))
-            .policy("closed", rule(OnFailure::Closed))
+            .policy("open", FailureRule::new(OnFailure::Open))
+            .policy("closed", FailureRule::new(OnFailure::Closed))
             .nodes(2)
             .clock(clock)
             .build()
@@ -260,7 +259,7 @@ async fn a_failing_store_gets_no_requests_and_then_a_growing_share() {
 async fn the_budget_of_a_policy_does_not_shorten_that_of_another() {
     let clock = VirtualClock::new();
     let store = FaultyStore::new(clock, || Fault::Slow(40));
-    let rule = |on_failure, ms| FailureRule { on_failure, budget: Duration::from_millis(ms) };
+    let rule = |on_failure, ms| FailureRule::new(on_failure).budget(Duration::from_millis(ms));
     let store = Fallback::builder(store)
         .policy("search", rule(OnFailure::Open, 20))
         .policy("login", rule(OnFailure::Closed, 500))
@@ -319,8 +318,11 @@ async fn a_usage_error_passes_every_layer_and_is_no_failure() {
     let clock = VirtualClock::new();
     for on_failure in [OnFailure::Open, OnFailure::Closed, OnFailure::Local] {
         let store = FaultyStore::new(clock, || Fault::Usage);
-        let rule = FailureRule { on_failure, ..FailureRule::default() };
-        let store = Fallback::builder(store).policy("api", rule).clock(clock).build().unwrap();
+        let store = Fallback::builder(store)
+            .policy("api", FailureRule::new(on_failure))
+            .clock(clock)
+            .build()
+            .unwrap();
         let limiter = StoreLimiter::new(Switch::new(store));
         for mode in [Mode::Enforce, Mode::Shadow] {
             limiter.store().update("api", |switch| switch.mode = mode);

@@ -110,7 +110,7 @@ async fn run(seed: u64, on_failure: OnFailure) -> Run {
             FaultPattern::Flap(_) => Fault::Down,
         }
     });
-    let rule = FailureRule { on_failure, ..FailureRule::default() };
+    let rule = FailureRule::new(on_failure);
     let limiter = |node: u32| {
         let fallback = Fallback::builder(store.clone()).nodes(nodes).policy("api", rule).clock(clock);
         // Small stores are built faster, and the test builds thousands.

@@ -56,7 +56,7 @@ impl Store for ExactStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         let mut states = self.states.lock().unwrap();
         let decide_one = |operation: &Operation<'_>| {
-            let Operation { verb, check: Check { policy, key, cost }, .. } = *operation;
+            let Operation { verb, check: Check { policy, key, cost, .. }, .. } = *operation;
             let action = Action::new(verb, self.clock.now_ms(), cost);
             Ok(decide(states.entry(key.to_vec()).or_default(), policy, action).0)
         };

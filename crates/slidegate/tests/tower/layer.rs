@@ -183,26 +183,6 @@ async fn tier_cost_and_skip_depend_on_the_request() {
     assert_eq!(header(&send(&service, known).await, "ratelimit"), Some(r#""100/1m";r=99;t=60"#));
 }
 
-/// A layer over a store has no tiers, so a named tier must not mean the quotas without a tier.
-#[tokio::test]
-async fn a_tier_of_a_layer_without_a_limiter_is_rejected() {
-    let limiter = Limiter::in_memory("api", ["2/1m"]).unwrap();
-    let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
-    let layer = RateLimitLayer::over(store, limiter.policy().clone())
-        .key(Key::method())
-        .tier(|request| request.headers.get("x-tier")?.to_str().ok());
-    let service = over(layer);
-    let rejected = send(&service, Request::get("/").header("x-tier", "known").body(()).unwrap()).await;
-    assert_eq!(rejected.status(), StatusCode::SERVICE_UNAVAILABLE);
-    let error = rejected.extensions().get::<Undecided>().unwrap().0.to_string();
-    assert_eq!(
-        error,
-        "tier \"known\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
-         with this tier, or remove `tier`"
-    );
-    assert_eq!(send(&service, get("/")).await.status(), StatusCode::OK);
-}
-
 /// The layer of a limiter: its policy, its tiers, with and without the fast path of a memory store.
 #[tokio::test]
 async fn a_limiter_brings_its_policy_and_its_tiers() {

@@ -8,10 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body_util::Full;
-use slidegate::store::StoreLimiter;
-use slidegate::tower::{WaitError, WaitLayer};
+use slidegate::tower::{Key, WaitError, WaitLayer};
 use slidegate::{Clock, Limiter, ManualClock, Policy};
 use tower::{Layer, Service, ServiceExt};
 
@@ -113,12 +112,9 @@ async fn a_client_waits_within_the_tier_of_its_request() {
     }
 
     let their_api = Limiter::builder("theirs").quotas(["2/1m"]).tier("search", ["1/1m"]).in_memory().unwrap();
-    let by_header = |layer: WaitLayer| {
-        layer
-            .tier(|request| request.headers.get("x-tier")?.to_str().ok())
-            .layer(tower::service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(()))))
-    };
-    let client = by_header(WaitLayer::new(their_api.clone(), Duration::ZERO));
+    let client = WaitLayer::new(their_api, Duration::ZERO)
+        .tier(|request| request.headers.get("x-tier")?.to_str().ok())
+        .layer(tower::service_fn(crate::services::serve::<()>));
     assert_eq!(send(&client, "search").await, Ok(()));
     let denied = send(&client, "search").await.unwrap_err();
     assert!(denied.starts_with("not sent: the limit allows it in "), "{denied}");
@@ -126,15 +122,20 @@ async fn a_client_waits_within_the_tier_of_its_request() {
     assert!(other.is_ok(), "the quotas without a tier have a unit left");
     let unknown = send(&client, "gold").await.unwrap_err();
     assert_eq!(unknown, r#"not sent: the policy "theirs" has no tier "gold"; known: search"#);
+}
 
-    let store = Arc::new(StoreLimiter::new(Arc::clone(their_api.store())));
-    let client = by_header(WaitLayer::over(store, their_api.policy().clone(), Duration::ZERO));
-    let error = send(&client, "search").await.unwrap_err();
-    assert_eq!(
-        error,
-        "not sent: tier \"search\": only a layer built by `new` has tiers; build the layer from a `Limiter` \
-         with this tier, or remove `tier`"
-    );
+#[tokio::test]
+async fn a_request_without_a_key_is_sent_whatever_its_tier() {
+    let their_api = Limiter::builder("theirs").quotas(["1/1m"]).tier("search", ["1/1m"]).in_memory().unwrap();
+    let client = WaitLayer::new(their_api, Duration::ZERO)
+        .key(Key::header(HeaderName::from_static("x-account")))
+        .tier(|_| Some("gold"))
+        .layer(tower::service_fn(crate::services::serve::<()>));
+    for _ in 0..2 {
+        client.clone().oneshot(Request::get("http://example.test/").body(()).unwrap()).await.unwrap();
+    }
+    let with_key = Request::get("http://example.test/").header("x-account", "1").body(()).unwrap();
+    assert!(matches!(client.oneshot(with_key).await, Err(WaitError::Undecided(_))));
 }
 
 /// The first response takes 500 ms, and other requests wait for the limit when it arrives.

@@ -47,7 +47,7 @@ use crate::store::{Operation, Store};
 /// use slidegate::resilience::{Fallback, FailureRule, OnFailure};
 /// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let login = FailureRule { on_failure: OnFailure::Closed, ..FailureRule::default() };
+/// let login = FailureRule::new(OnFailure::Closed);
 /// let store = Fallback::builder(MemoryStore::new()).nodes(4).policy("login", login).build()?;
 /// let limiter = StoreLimiter::new(store);
 /// # let _ = limiter;

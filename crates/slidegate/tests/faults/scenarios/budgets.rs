@@ -73,9 +73,8 @@ pub(crate) async fn each_call_ends_within_its_budget<B: Backend>() {
 pub(crate) async fn a_call_sets_one_timer<B: Backend>() {
     let budgets = [("short", 50), ("api", 200), ("long", 1000)];
     let server = B::start();
-    let rule = |(name, ms): (&str, u64)| {
-        (name.to_owned(), FailureRule { budget: Duration::from_millis(ms), ..FailureRule::default() })
-    };
+    let rule =
+        |(name, ms): (&str, u64)| (name.to_owned(), FailureRule::default().budget(Duration::from_millis(ms)));
     let stack = || async {
         let mut builder = StoreStack::builder().cache_denials(true).switches([]);
         builder = builder.retry_jitter(Duration::from_millis(5));

@@ -6,15 +6,15 @@ use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate_core::{Decision, QuotaReport, Source};
 
-use super::tier::Tier;
-use crate::headers::{
-    HeaderStyle, ItemNumbers, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT,
-    RATE_LIMIT_POLICY, retry_after_seconds, whole_seconds, with_limit_list,
+use super::style::{
+    HeaderStyle, ItemNumbers, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, PolicyHeaders,
+    RATE_LIMIT, RATE_LIMIT_POLICY, with_limit_list,
 };
+use super::{retry_after_seconds, whole_seconds};
 
 /// Rate-limit headers of a decision. Holds numbers instead of the decision, which is several times as large and would be
 /// moved with the future of the response.
-pub(super) struct ResponseHeaders {
+pub(crate) struct ResponseHeaders {
     limits: Limits,
     retry_after: RetryAfter,
 }
@@ -46,9 +46,8 @@ enum RetryAfter {
 
 impl Limits {
     #[inline(always)]
-    fn one(tier: &Tier, numbers: ItemNumbers) -> Self {
-        let headers = tier.headers();
-        Self::One { policy: headers.policy_header().clone(), name_bytes: headers.first_name_bytes(), numbers }
+    fn one(policy: &PolicyHeaders, numbers: ItemNumbers) -> Self {
+        Self::One { policy: policy.policy_header().clone(), name_bytes: policy.first_name_bytes(), numbers }
     }
 }
 
@@ -57,15 +56,16 @@ impl ResponseHeaders {
 
     /// The most common case is inlined: an allowed decision of the store about one quota.
     #[inline(always)]
-    pub(super) fn new(style: HeaderStyle, tier: &Tier, decision: &Decision, now_ms: u64) -> Self {
+    pub(crate) fn new(style: HeaderStyle, policy: &PolicyHeaders, decision: &Decision, now_ms: u64) -> Self {
         let is_plain = decision.is_allowed() && decision.source() == Source::Store;
-        if style == HeaderStyle::Draft && tier.policy().quotas().len() == 1 && is_plain {
+        if style == HeaderStyle::Draft && policy.has_one_quota() && is_plain {
+            policy.assert_match(decision);
             // A lazy decision computes its report on each access.
             let report = decision.tightest();
             let numbers = ItemNumbers::from(&report);
             let is_exhausted = report.remaining == 0;
             return Self {
-                limits: Limits::one(tier, numbers),
+                limits: Limits::one(policy, numbers),
                 retry_after: if is_exhausted {
                     RetryAfter::AtLeastIfSet(numbers.wait_seconds)
                 } else {
@@ -73,21 +73,22 @@ impl ResponseHeaders {
                 },
             };
         }
-        Self::of_any(style, tier, decision, now_ms)
+        Self::of_any(style, policy, decision, now_ms)
     }
 
     #[inline(never)]
-    fn of_any(style: HeaderStyle, tier: &Tier, decision: &Decision, now_ms: u64) -> Self {
+    fn of_any(style: HeaderStyle, policy: &PolicyHeaders, decision: &Decision, now_ms: u64) -> Self {
         if !decision.is_counted() {
             return Self::NONE;
         }
+        policy.assert_match(decision);
         let reports = decision.quotas();
         let limits = match (style, &*reports) {
             (HeaderStyle::None, _) => return Self::NONE,
-            (HeaderStyle::Draft, [report]) => Limits::one(tier, report.into()),
+            (HeaderStyle::Draft, [report]) => Limits::one(policy, report.into()),
             (HeaderStyle::Draft, _) => Limits::Many {
-                policy: tier.headers().policy_header().clone(),
-                limits: tier.headers().with_limits(decision, header_value),
+                policy: policy.policy_header().clone(),
+                limits: policy.with_limits(decision, header_value),
             },
             (HeaderStyle::LegacyEpoch | HeaderStyle::LegacyDelta, _) => {
                 Limits::Legacy(LegacyNumbers::new(style, decision, now_ms))
@@ -98,7 +99,7 @@ impl ResponseHeaders {
 
     /// Adds the headers to those of a response. Extends lists that an inner layer has written. Of two numbers, the
     /// stricter one stays.
-    pub(super) fn write(self, headers: &mut HeaderMap) {
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
         match self.limits {
             Limits::None => {}
             Limits::One { policy, name_bytes, numbers } => {
@@ -125,10 +126,10 @@ impl ResponseHeaders {
 }
 
 impl HeaderStyle {
-    /// Writes the headers of a decision at `now_ms`. Extends lists that an inner layer has written. Of two numbers, the
-    /// stricter one stays.
-    pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
-        ResponseHeaders::new(self, tier, decision, now_ms).write(headers);
+    /// Writes the headers of a decision at `now_ms`. `policy` has the constant parts of the headers under the policy of the
+    /// decision. Extends lists that an inner layer has written. Of two numbers, the stricter one stays.
+    pub fn write(self, headers: &mut HeaderMap, policy: &PolicyHeaders, decision: &Decision, now_ms: u64) {
+        ResponseHeaders::new(self, policy, decision, now_ms).write(headers);
     }
 }
 
@@ -191,6 +192,8 @@ fn prepend(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use slidegate_core::{FallbackReason, Policy, Retry};
 
     use super::*;
@@ -204,7 +207,7 @@ mod tests {
             report
         };
         for quotas in [&["5/1m"][..], &["5/1m", "7/1h token-bucket"]] {
-            let tier = Tier::new(Policy::parse("api", quotas.iter().copied()).unwrap());
+            let policy = PolicyHeaders::new(&Policy::parse("api", quotas.iter().copied()).unwrap());
             let decided = |is_allowed, source, retry| {
                 let reports = [report(0, retry), report(5, None)];
                 Decision::new(is_allowed, source, reports[..quotas.len()].to_vec())
@@ -222,19 +225,32 @@ mod tests {
                     HeaderStyle::LegacyDelta,
                     HeaderStyle::None,
                 ] {
-                    assert_equal_headers(style, &tier, &decision);
+                    assert_equal_headers(style, &policy, &decision);
                 }
             }
         }
     }
 
-    fn assert_equal_headers(style: HeaderStyle, tier: &Tier, decision: &Decision) {
+    fn assert_equal_headers(style: HeaderStyle, policy: &PolicyHeaders, decision: &Decision) {
         let (mut written, mut visited) = (HeaderMap::new(), Vec::new());
-        style.write(&mut written, tier, decision, 1_234_567);
-        style.visit(tier.headers(), decision, 1_234_567, |name, value| {
+        style.write(&mut written, policy, decision, 1_234_567);
+        style.visit(policy, decision, 1_234_567, |name, value| {
             visited.push((name.clone(), value.to_vec()));
         });
         let written = written.iter().map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
         assert_eq!(visited, written.collect::<Vec<_>>(), "{style:?} {decision:?}");
+    }
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_headers_of_another_policy_are_a_bug() {
+        let of = |quotas: &[&str]| PolicyHeaders::new(&Policy::parse("api", quotas.iter().copied()).unwrap());
+        let decided = |count| Decision::new(true, Source::Store, vec![QuotaReport::unused(5); count]);
+        for (policy, decision) in [(of(&["5/1m"]), decided(2)), (of(&["5/1m", "7/1h"]), decided(1))] {
+            for style in [HeaderStyle::Draft, HeaderStyle::LegacyDelta] {
+                let panics = |write: &dyn Fn()| catch_unwind(AssertUnwindSafe(write)).is_err();
+                assert!(panics(&|| style.write(&mut HeaderMap::new(), &policy, &decision, 0)), "{style:?}");
+                assert!(panics(&|| style.visit(&policy, &decision, 0, |_, _| ())), "{style:?}");
+            }
+        }
     }
 }
