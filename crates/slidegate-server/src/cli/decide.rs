@@ -185,7 +185,8 @@ fn describe(verb: Verb, decision: &DecisionJson<'_>) -> String {
                 decision.retry_after_ms.map_or("never".to_owned(), |ms| format!("in {}", seconds(ms)));
             return format!("charged: over {violated}, within the limit again {until}");
         }
-        _ => {}
+        _ if verb.is_check_or_peek() => {}
+        _ => return format!("{verb}: {remaining} of {limit} left"),
     }
     if let Some(shadow) = decision.shadow.as_ref().filter(|shadow| decision.allowed && !shadow.allowed) {
         return format!(
