@@ -90,8 +90,11 @@ impl ResponseHeaders {
                 policy: policy.policy_header().clone(),
                 limits: policy.with_limits(decision, header_value),
             },
+            (HeaderStyle::LegacyEpoch | HeaderStyle::LegacyDelta, [report]) => {
+                Limits::Legacy(LegacyNumbers::new(style, report, now_ms))
+            }
             (HeaderStyle::LegacyEpoch | HeaderStyle::LegacyDelta, _) => {
-                Limits::Legacy(LegacyNumbers::new(style, decision, now_ms))
+                Limits::Legacy(LegacyNumbers::new(style, &decision.tightest(), now_ms))
             }
         };
         Self { limits, retry_after: RetryAfter::new(decision, &reports) }

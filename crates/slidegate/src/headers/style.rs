@@ -48,7 +48,7 @@ impl HeaderStyle {
                 policy.with_limits(decision, |limits| header(&RATE_LIMIT, limits));
             }
             Self::LegacyEpoch | Self::LegacyDelta => {
-                let numbers = LegacyNumbers::new(self, decision, now_ms);
+                let numbers = LegacyNumbers::new(self, &decision.tightest(), now_ms);
                 header(&LEGACY_LIMIT, itoa::Buffer::new().format(numbers.limit).as_bytes());
                 header(&LEGACY_REMAINING, itoa::Buffer::new().format(numbers.remaining).as_bytes());
                 header(&LEGACY_RESET, itoa::Buffer::new().format(numbers.reset).as_bytes());
@@ -69,8 +69,7 @@ pub(super) struct LegacyNumbers {
 }
 
 impl LegacyNumbers {
-    pub(super) fn new(style: HeaderStyle, decision: &Decision, now_ms: u64) -> Self {
-        let tightest = decision.tightest();
+    pub(super) fn new(style: HeaderStyle, tightest: &QuotaReport, now_ms: u64) -> Self {
         let base_ms = if style == HeaderStyle::LegacyEpoch { now_ms } else { 0 };
         Self {
             limit: tightest.limit,
