@@ -127,7 +127,11 @@ impl Policy {
         Self { quotas, ..self.clone() }
     }
 
-    /// The name of the quota at `index`.
+    /// The name of the quota at `index`, a position in [`quotas`](Self::quotas).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the policy has no such quota.
     pub fn quota_name(&self, index: usize) -> &str {
         &self.quota_names[index]
     }

@@ -126,6 +126,23 @@ impl Limiter {
         self.shared.tiers.get(tier).map(|tier| &tier.policy)
     }
 
+    /// Returns the names of the quotas that denied a request of this tier, in the order of the quotas.
+    ///
+    /// ```
+    /// use slidegate::{Limiter, Request};
+    ///
+    /// let api = Limiter::builder("api").quotas(["1/1s"]).tier("premium", ["9/1s", "2/1h"]).in_memory()?;
+    /// let denied = api.check_now(Request::key("user:1").cost(3).tier("premium"))?;
+    /// assert_eq!(api.violated_quotas(&denied, Some("premium")), ["2/1h"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn violated_quotas(&self, decision: &Decision, tier: Option<&str>) -> Vec<&str> {
+        let policy = tier.map_or(Some(self.policy()), |tier| self.tier_policy(tier));
+        let Some(policy) = policy else { return Vec::new() };
+        let is_position = |position: &usize| *position < policy.quotas().len();
+        decision.violated().filter(is_position).map(|position| policy.quota_name(position)).collect()
+    }
+
     /// Returns the names and the policies of the tiers.
     #[cfg(feature = "tower")]
     pub(crate) fn tier_policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
