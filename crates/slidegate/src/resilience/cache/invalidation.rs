@@ -8,7 +8,7 @@ use super::table::{KeyHash, Table};
 /// Returns the drop reason unless the verb never shortens a denial.
 pub(super) fn invalidation_reason(verb: Verb) -> Option<DropReason> {
     match verb {
-        _ if verb.can_be_denied() => None,
+        Verb::Check | Verb::Peek | Verb::Charge => None,
         Verb::Refund => Some(DropReason::Refund),
         // A block replaces an earlier block, which may expire later.
         _ => Some(DropReason::Reset),

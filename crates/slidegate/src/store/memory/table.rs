@@ -361,7 +361,7 @@ impl Table {
     ) -> Option<Decision> {
         let quotas = policy.shared_quotas();
         // All other verbs can make a key evictable sooner, or need a record, and take the lock; see `DeniedPages`.
-        if quotas.len() != 1 || !request.verb().can_be_denied() {
+        if quotas.len() != 1 || !matches!(request.verb(), Verb::Check | Verb::Peek | Verb::Charge) {
             return None;
         }
         debug_assert!(!is_bucket(policy), "the wide part of a bucket changes while its word does not");
