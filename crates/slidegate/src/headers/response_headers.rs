@@ -173,7 +173,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// Puts our part of a list before the inner layer's: the outer layer decides first.
+/// Inserts the part of this layer before that of the inner layer, because the outer layer decides first.
 fn prepend(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(entry) => {
@@ -243,6 +243,7 @@ mod tests {
         let written = written.iter().map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
         assert_eq!(visited, written.collect::<Vec<_>>(), "{style:?} {decision:?}");
     }
+
     #[test]
     #[cfg(debug_assertions)]
     fn the_headers_of_another_policy_are_a_bug() {
